@@ -1,0 +1,240 @@
+# Makefile - builds jempp. `make help` lists the targets; ./make.sh installs what is missing first.
+#
+# Each flag set keeps its own objects: build/release, asan, poison, double, cov. The release program
+# and its modules lie in build/, those of another set in the set's folder.
+
+# ---- what it is built from
+PACKAGES      := libpng libjpeg libwebp libwebpmux zlib libarchive libcjson libcurl
+TEST_PACKAGES := cmocka
+
+# ---- optional parts: found where they are, switched off by giving nothing (make CUDA=)
+has_header = $(shell echo '\#include <$(1)>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+ONEDNN ?= $(call has_header,dnnl.h)
+MPI    ?= $(shell command -v mpicc)
+CUDA   ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
+CUDNN  ?= $(if $(CUDA),$(or $(wildcard $(CUDA)/include/cudnn.h),$(call has_header,cudnn.h)))
+ONEDNN := $(ONEDNN)# probed once, not at each use
+MPI    := $(MPI)
+CUDA   := $(CUDA)
+CUDNN  := $(CUDNN)
+GPUS   ?= 80 90# compute capabilities that the cuda module carries code for
+
+PREFIX ?= /usr/local
+MODULE_HOME := $(PREFIX)/lib/jempp
+
+# ---- flags
+SET ?= release
+SETFLAGS.release := -O2
+SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+SETFLAGS.poison  := -O2 -DPOISON
+SETFLAGS.double  := -O2 -DREAL=double
+SETFLAGS.cov     := -O0 --coverage
+$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov))
+
+WARN     := -Wall -Wextra -Wshadow -Wpedantic $(if $(WERROR),-Werror)
+DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
+PKGFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g -fopenmp -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
+COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
+LINK     = $(CC) -fopenmp $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
+LIBS     = $(shell pkg-config --libs $(PACKAGES)) -ldl -lm
+
+# Kernels that the compiler vectorises are built once for each instruction set; the module chooses.
+ISAS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx512 avx2) base
+ISAFLAGS.avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mprefer-vector-width=512
+ISAFLAGS.avx2   := -mavx2 -mfma
+FAST := $(if $(filter asan cov,$(SET)),,-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math
+
+NVCC      = $(CUDA)/bin/nvcc
+NVCCFLAGS = -std=c++17 -O3 -g -Isrc -lineinfo $(foreach g,$(GPUS),-gencode arch=compute_$(g),code=sm_$(g)) \
+            -gencode arch=compute_$(lastword $(GPUS)),code=compute_$(lastword $(GPUS)) \
+            -Xcompiler=-fPIC,-fvisibility=hidden,-Wall$(if $(WERROR),$(comma)-Werror)
+comma := ,
+
+# ---- files
+OBJ := build/$(SET)
+BIN := $(if $(filter release,$(SET)),build,$(OBJ))
+objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
+
+LIB_SRC  := $(wildcard src/base/*.c src/net/*.c src/run/*.c src/dev/backend.c src/dev/ref.c src/dev/comm.c)
+CLI_SRC  := $(wildcard src/cli/*.c)
+PRESETS  := $(sort $(wildcard presets/*.conf))
+ISA_SRC  := $(wildcard src/dev/cpu_ops.c src/dev/cpu_stem.c)
+CPU_SRC  := $(filter-out $(ISA_SRC),$(wildcard src/dev/cpu*.c))
+MPI_SRC  := $(wildcard src/dev/comm_mpi.c)
+CUDA_SRC := $(wildcard src/dev/cuda*.cu)
+
+LIB      := $(OBJ)/libjempp.a
+BASE_OBJ := $(call objects,src/base/err.c src/base/arena.c)# a module brings its own
+CPU_OBJ  := $(call objects,$(CPU_SRC)) $(foreach i,$(ISAS),$(patsubst src/%.c,$(OBJ)/%-$(i).o,$(ISA_SRC)))
+CUDA_OBJ := $(patsubst src/%.cu,$(OBJ)/%.o,$(CUDA_SRC))
+MODULES  := $(if $(and $(ONEDNN),$(CPU_SRC)),$(BIN)/jempp-cpu.so) \
+            $(if $(and $(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
+            $(if $(and $(MPI),$(MPI_SRC)),$(BIN)/jempp-mpi.so)
+
+# ---- tests: TESTS="test_ops check_layers" picks some
+pick = $(if $(TESTS),$(foreach t,$(1),$(if $(filter $(TESTS),$(basename $(notdir $(t)))),$(t))),$(1))
+programs = $(patsubst tests/%.c,build/$(1)/tests/%,$(call pick,$(2)))
+DOUBLE_TESTS ?= test_ops test_net test_golden test_iterate# those that prove the mathematics
+DOUBLE_SRC   := $(wildcard $(DOUBLE_TESTS:%=tests/%.c))
+TEST_BIN     := $(call programs,$(SET),$(if $(filter double,$(SET)),$(DOUBLE_SRC),$(wildcard tests/test_*.c)))
+DOUBLE_BIN   := $(call programs,double,$(DOUBLE_SRC))
+USE_SCRIPTS  := $(call pick,$(wildcard tests/*_test.sh))# these run the program
+CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
+RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
+
+# ---- targets
+.PHONY: all tests run test asan poison cov bench bench-torch demo lint format print-libs install clean help FORCE
+.SECONDARY:
+.DELETE_ON_ERROR:
+
+NO_ONEDNN := note: no oneDNN (dnnl.h), so no cpu module: computing on the slow reference device
+NO_CUDA   := note: no CUDA compiler with cuDNN, so no cuda module: GPUs are not used
+NO_MPI    := note: no mpicc, so no mpi module: training on one machine only
+all: $(LIB) $(if $(filter double,$(SET)),,$(BIN)/jempp $(MODULES))
+	$(if $(ONEDNN),,$(info $(NO_ONEDNN)))
+	$(if $(CUDA_SRC),$(if $(CUDNN),,$(info $(NO_CUDA))))
+	$(if $(MPI_SRC),$(if $(MPI),,$(info $(NO_MPI))))
+
+tests: $(TEST_BIN)
+
+run: all tests
+	@$(RUN) $(TEST_BIN) $(USE_SCRIPTS)
+
+test: all tests
+	@$(MAKE) --no-print-directory SET=double tests
+	@$(RUN) $(TEST_BIN) $(DOUBLE_BIN) $(CHECKS) $(USE_SCRIPTS)
+
+asan poison:
+	@$(MAKE) --no-print-directory SET=$@ run
+
+cov:
+	@find build/cov -name '*.gcda' -delete 2>/dev/null || true
+	@$(MAKE) --no-print-directory SET=cov run
+	@find build/cov -name '*.gcda' | xargs gcov -n 2>/dev/null | awk -F"[':%]" '/^File/ { f = $$2 } \
+	    /^Lines/ && f ~ /^src/ { split($$3, n, " of "); print $$2 "%" $$3 "  " f; f = "" }' | sort -n
+
+bench: all
+	$(BIN)/jempp bench $(BENCH)
+
+MODEL ?= wrn-16-2
+BATCH ?= 64
+STEPS ?= 5
+PYTHON ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import torch' 2>/dev/null && echo $$p && break; done)
+bench-torch: all
+	$(or $(PYTHON),$(error no python3 with PyTorch: ./make.sh bench-torch installs one)) tools/bench_torch.py \
+	    --jempp $(BIN)/jempp --model $(MODEL) --batch $(BATCH) --steps $(STEPS)
+
+demo: all
+	tools/demo.sh
+
+# Headers are laid out by hand. cppcheck follows values less well than clang-tidy, so two of its checks
+# are off. omp.h is the compiler's: clang comes without one.
+FORMATTED = $(wildcard src/*/*.c src/*/*.cu tests/*.c)
+TIDIED    = $(filter-out $(if $(ONEDNN),,$(CPU_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
+TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) -DISA=base -idirafter $(shell $(CC) -print-file-name=include)
+lint:
+	tools/format.sh $(FORMATTED)
+	cppcheck --quiet --std=c11 --enable=warning,portability,performance --inline-suppr \
+	    --suppress=memleak --suppress=invalidFunctionArg --error-exitcode=1 -j $$(nproc) $(DEFINES) src
+	printf '%s\n' $(TIDIED) | xargs -P $$(nproc) -I FILE \
+	    clang-tidy --quiet --warnings-as-errors='*' FILE -- $(TIDYFLAGS) 2>/dev/null
+
+format:
+	tools/format.sh --fix $(FORMATTED)
+
+print-libs:     # what a program of one's own is linked with, after libjempp.a
+	@echo -fopenmp $(LIBS)
+
+install: all
+	install -D $(BIN)/jempp $(DESTDIR)$(PREFIX)/bin/jempp
+	$(if $(strip $(MODULES)),install -D -t $(DESTDIR)$(MODULE_HOME) $(MODULES))
+
+clean:
+	rm -rf build
+
+help:
+	@echo "make              the program and its modules, in build/"
+	@echo "make test         every test; TESTS=\"test_ops check_layers\" picks some"
+	@echo "make asan|poison  the same tests with sanitizers | with new device memory full of NaN"
+	@echo "make cov          the same tests, then the lines they reached, file by file"
+	@echo "make bench        speed of ops and whole iterations; BENCH=\"--model wrn-28-10\" are its options"
+	@echo "make bench-torch  our step against PyTorch's; MODEL= BATCH= STEPS="
+	@echo "make demo         trains a small model in minutes and shows what it makes"
+	@echo "make lint|format  style and static checks | reformat the .c files"
+	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR"
+	@echo "make clean        removes build/"
+	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= switch a part off"
+
+# ---- rules
+Q := $(if $(V),,@)
+MISSING := $(if $(filter clean help lint format,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do pkg-config --exists $$p || echo $$p; done))
+$(if $(MISSING),$(error missing: $(MISSING). ./make.sh installs what is needed))
+
+# Objects depend on the flags they were made with: a changed flag rebuilds, an unchanged one does not.
+FLAGS_NOW := $(CC) $(BASEFLAGS) $(CPPFLAGS) $(CFLAGS) $(FAST) $(MODULE_HOME) $(GPUS)
+$(OBJ)/flags: FORCE
+	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
+
+REVISION := $(or $(shell git describe --always --dirty 2>/dev/null),unknown)
+$(OBJ)/revision: FORCE
+	@mkdir -p $(@D); echo '$(REVISION)' | cmp -s - $@ || echo '$(REVISION)' > $@
+$(OBJ)/run/api.o: $(OBJ)/revision
+$(OBJ)/run/api.o: DEFINE = -DJEMPP_REVISION='"$(REVISION)"'
+$(OBJ)/dev/backend.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_HOME)"'
+$(call objects,$(CPU_SRC)): DEFINE = $(FAST)
+$(call objects,$(MPI_SRC)): CC = $(MPI)
+
+$(OBJ)/%.o: src/%.c $(OBJ)/flags
+	@mkdir -p $(@D); echo "cc    $<"
+	$(Q)$(COMPILE) $(DEFINE) -c $< -o $@
+
+define isa_rule
+$(OBJ)/%-$(1).o: src/%.c $(OBJ)/flags
+	@mkdir -p $$(@D); echo "cc    $$< ($(1))"
+	$(Q)$$(COMPILE) $$(FAST) $$(ISAFLAGS.$(1)) -DISA=$(1) -c $$< -o $$@
+endef
+$(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
+
+$(OBJ)/%.o: src/%.cu $(OBJ)/flags
+	@mkdir -p $(@D); echo "nvcc  $<"
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@
+
+# The presets are part of the program: a text of C made from presets/.
+$(OBJ)/presets.c: tools/embed.sh $(PRESETS) presets
+	@mkdir -p $(@D); echo "embed presets"
+	$(Q)tools/embed.sh $(PRESETS) > $@
+$(OBJ)/presets.o: $(OBJ)/presets.c $(OBJ)/flags
+	$(Q)$(COMPILE) -c $< -o $@
+
+$(LIB): $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
+	@echo "ar    $@"
+	$(Q)rm -f $@; $(AR) rcs $@ $^
+
+$(BIN)/jempp: $(call objects,$(CLI_SRC)) $(LIB)
+	@echo "link  $@"
+	$(Q)$(LINK) $^ $(LIBS) -o $@
+
+$(BIN)/jempp-cpu.so: $(CPU_OBJ) $(BASE_OBJ)
+	@echo "link  $@"
+	$(Q)$(LINK) -shared $^ -ldnnl -lm -o $@
+
+$(BIN)/jempp-mpi.so: $(call objects,$(MPI_SRC)) $(BASE_OBJ)
+	@echo "link  $@"
+	$(Q)$(LINK) -shared $^ -lm -o $@
+$(BIN)/jempp-mpi.so: CC = $(MPI)
+
+$(BIN)/jempp-cuda.so: $(CUDA_OBJ) $(BASE_OBJ)
+	@echo "link  $@"
+	$(Q)$(NVCC) -shared -Xlinker=--as-needed $(if $(filter asan,$(SET)),-Xcompiler=-fsanitize=address) \
+	    $^ -lcudnn -lcublas -lgomp -o $@
+
+$(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
+	@mkdir -p $(@D); echo "cc    $<"
+	$(Q)$(COMPILE) -Itests -DJEMPP_TEST_DIR='"$(CURDIR)/tests"' -c $< -o $@
+
+$(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
+	@echo "link  $@"
+	$(Q)$(LINK) $^ $(shell pkg-config --libs $(TEST_PACKAGES)) $(LIBS) -o $@
+
+-include $(shell find $(OBJ) -name '*.d' 2>/dev/null)

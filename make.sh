@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# make.sh [target or VARIABLE=value ...] - installs the Debian packages that are missing for these
+# targets, then calls make with them. Where there is no apt-get it says what is needed and goes on.
+set -eu
+cd "$(dirname "$0")"
+
+packages="gcc make pkg-config git libdnnl-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev
+          libarchive-dev libcjson-dev libcurl4-openssl-dev"
+for target in "$@"; do
+    case $target in
+    test | asan | poison | cov | run | tests) packages="$packages libcmocka-dev python3" ;;
+    lint | format) packages="$packages clang-format clang-tidy cppcheck" ;;
+    demo) packages="$packages dataset-fashion-mnist" ;;
+    bench-torch) packages="$packages python3 python3-torch" ;;
+    esac
+done
+
+installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+if command -v apt-get >/dev/null; then
+    missing=
+    for p in $packages; do installed "$p" || missing="$missing $p"; done
+    if [ -n "$missing" ]; then
+        echo "installing$missing"
+        as_root=; [ "$(id -u)" = 0 ] || as_root=sudo
+        # shellcheck disable=SC2086
+        $as_root apt-get update -qq &&
+            $as_root env DEBIAN_FRONTEND=noninteractive \
+                apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
+            echo "that failed; going on with what is here"
+    fi
+else
+    echo "no apt-get here; these are needed, under the names they have in Debian:" $packages
+fi
+exec make -j"$(nproc)" "$@"

@@ -1,0 +1,28 @@
+// err.h - the one way a failure travels: a kind for the exit code, a sentence for the user.
+#ifndef ERR_H
+#define ERR_H
+
+typedef enum {
+    ERR_NONE,
+    ERR_ARG,         // the user asked for something that cannot be: exit code 2
+    ERR_IO,          // the system refused: cannot open, write, map, connect
+    ERR_DATA,        // a file is not what it says it is
+    ERR_MEM,         // out of memory, on the host or a device
+    ERR_DEV,         // a device or its library failed
+    ERR_DIVERGED,    // training left the road and could not be brought back: exit code 3
+} ErrKind;
+
+typedef struct {
+    ErrKind kind;
+    char    msg[1024];
+} Err;
+
+// Fills err (which may be NULL) unless it already holds an error, and returns -1, so that the
+// place that knows the facts can say
+//     return err_set(err, ERR_DATA, "%s: %zu bytes, expected %zu", ...);
+// Begin with Err err = { 0 }. Control characters (out of foreign files) become '?'.
+int err_set(Err *err, ErrKind kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+// Puts "prefix: " before the message that is already there; returns -1.
+int err_prefix(Err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#endif

@@ -1,0 +1,33 @@
+// file.h - whole files in, whole files out. A writer replaces its file once all of it is on disk.
+#ifndef FILE_H
+#define FILE_H
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+// Reads a regular file of at most max bytes into malloc'd memory with a NUL behind it.
+int file_read(const char *path, size_t max, char **data, size_t *n, Err *err);
+int file_exists(const char *path);
+int dir_exists(const char *path);
+int dir_make(const char *path, Err *err);                    // with its parents; existing is fine
+// dst of n bytes gets a/b; -1 where it does not fit.
+int path_join(char *dst, size_t n, const char *a, const char *b, Err *err);
+
+// A stream for reading with a sticky error: after the first short read every read yields zeros,
+// and reader_close says what was wrong (or sets nothing and returns 0).
+typedef struct { void *f; char path[512]; uint64_t size, at; int failed; Err err; } Reader;
+Reader reader_open(const char *path);
+void   read_bytes(Reader *r, void *dst, size_t n);
+void   reader_seek(Reader *r, uint64_t at);
+int    reader_close(Reader *r, Err *err);
+
+// Writes to PATH.tmp; writer_close flushes, fsyncs, renames onto PATH and fsyncs the folder. After
+// the first failure writes do nothing; then writer_close removes the temporary file, leaves PATH as
+// it was, and reports the first error.
+typedef struct { void *f; char path[512], tmp[520]; uint64_t at; int failed; Err err; } Writer;
+Writer writer_open(const char *path);
+void   write_bytes(Writer *w, const void *src, size_t n);
+void   write_text(Writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int    writer_close(Writer *w, Err *err);
+void   writer_cancel(Writer *w);                             // as if it had never been opened
+#endif

@@ -1,0 +1,30 @@
+// image.h - pictures in and out: 8-bit grey or RGB, rows from the top, pixels interleaved.
+#ifndef IMAGE_H
+#define IMAGE_H
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct { int w, h, c; uint8_t *p; } Image;      // c is 1 or 3; p: image_new, image_free
+
+enum { IMAGE_MAX_SIDE = 16384 };                        // larger ones are refused before decoding
+
+int  image_new(Image *im, int w, int h, int c, Err *err);             // black
+void image_free(Image *im);
+// PNG or JPEG by its first bytes, as c channels: palette, alpha (over white), 16 bit; not CMYK.
+int  image_read(Image *im, const char *path, int c, Err *err);
+int  image_decode(Image *im, const uint8_t *data, size_t n, const char *name, int c, Err *err);
+int  image_write_png(const Image *im, const char *path, Err *err);    // atomic
+// Frames of one size as an endless animated WebP, ms milliseconds each.
+int  image_write_webp(const Image *frame, int n, int ms, const char *path, Err *err);
+// Antialiased bilinear as PIL's resize(BILINEAR) (within 1/255).
+int  image_resize(Image *dst, const Image *src, int w, int h, Err *err);
+// Short side to `side`, then the centre square, as torchvision's Resize and CenterCrop.
+int  image_square(Image *dst, const Image *src, int side, Err *err);
+// n pictures x[n][c][side][side] in [-1, 1] (clamped, rounded) as a grid with `cols` columns and a
+// border of `gap` pixels, each enlarged `zoom` times.
+int  image_grid(Image *im, const float *x, int n, int c, int side, int cols, int gap, int zoom,
+                Err *err);
+// The picture as coloured half blocks for a terminal, at most `cols` wide; malloc'd, or NULL.
+char *image_text(const Image *im, int cols);
+#endif

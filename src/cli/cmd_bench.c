@@ -1,0 +1,14 @@
+// cmd_bench.c - jempp bench: how fast operations and whole iterations are here.
+#include "cli/cli.h"
+
+int cmd_bench(int argc, char **argv) {
+    JemppErr err = { 0 };
+    JemppOptions *o = cli_options("bench", argc, argv, &err);
+    if (!o) return cli_fail(&err);
+    JemppEvents ev = cli_events();
+    char *text = jempp_bench(o, &ev, &err);
+    jempp_terminal_close(&ev);
+    const int rc = cli_print(text, &err);
+    jempp_options_free(o);
+    return rc;
+}

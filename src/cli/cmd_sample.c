@@ -1,0 +1,75 @@
+// cmd_sample.c - jempp sample: images drawn from a model, as a picture and on the terminal.
+#include "cli/cli.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+// Of the class centres there is one each, whatever the count says.
+static int wanted(const Jempp *j, const JemppOptions *o) {
+    char from[32], classes[256];
+    const int best = cli_int(o, "best"), worst = cli_int(o, "worst");
+    const int most = cli_int(o, "count");
+    jempp_get(o, "from", from, sizeof from);
+    jempp_get(o, "class", classes, sizeof classes);
+    if (best || worst) return best ? best : worst;
+    if (strcmp(from, "centres") != 0) return most;
+    int n = classes[0] ? 1 : jempp_classes(j);
+    for (const char *s = classes; *s; s++) n += *s == ',';
+    return n < most ? n : most;
+}
+
+static int columns_for(const JemppOptions *o, int n) {
+    const int asked = cli_int(o, "columns");
+    return asked ? asked : (int)ceil(sqrt(n));
+}
+
+static int terminal_width(void) {
+    struct winsize ws;
+    return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) && ws.ws_col > 0 ? ws.ws_col : 80;
+}
+
+static int show(const Jempp *j, const JemppOptions *o, const float *images, int n, JemppErr *err) {
+    char out[512], animation[512];
+    const int columns = columns_for(o, n);
+    jempp_get(o, "out", out, sizeof out);
+    jempp_get(o, "animation", animation, sizeof animation);
+    if (!out[0]) snprintf(out, sizeof out, "samples.png");
+    if (jempp_write_grid(j, images, n, columns, cli_int(o, "zoom"), out, err)) return cli_fail(err);
+    printf("%s: %d images\n", out, n);
+    if (animation[0]) printf("%s: their chains\n", animation);
+    if (!cli_int(o, "preview")) return EXIT_DONE;
+    char *text = jempp_preview(j, images, n, columns, terminal_width());
+    return cli_print(text, &(JemppErr){ JEMPP_ERR_MEM, "out of memory for a preview" });
+}
+
+static int sample(Jempp *j, const JemppOptions *o) {
+    JemppErr err = { 0 };
+    const int n = wanted(j, o);
+    const size_t side = (size_t)jempp_side(j), one = (size_t)jempp_channels(j) * side * side;
+    float *images = malloc((size_t)n * one * sizeof *images);
+    if (!images) return cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for the images" });
+    JemppEvents ev = cli_events();
+    const int failed = jempp_sample(j, o, &ev, n, images, NULL, &err);
+    jempp_terminal_close(&ev);
+    const int rc = failed ? cli_fail(&err) : show(j, o, images, n, &err);
+    free(images);
+    return rc;
+}
+
+int cmd_sample(int argc, char **argv) {
+    JemppErr err = { 0 };
+    JemppOptions *o = cli_options("sample", argc, argv, &err);
+    if (!o) return cli_fail(&err);
+    int rc = EXIT_USAGE;
+    Jempp *j = NULL;
+    if (jempp_n_files(o) != 1)
+        fprintf(stderr, "jempp sample: found %d names, expected one run or model\n",
+                jempp_n_files(o));
+    else if (!(j = jempp_open(o, jempp_file(o, 0), &err))) rc = cli_fail(&err);
+    else rc = sample(j, o);
+    jempp_close(j);
+    jempp_options_free(o);
+    return rc;
+}

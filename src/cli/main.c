@@ -1,0 +1,118 @@
+// main.c - jempp, the program: finds the command, turns errors into exit codes.
+#include "cli/cli.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} Entry;
+
+static const Entry COMMANDS[] = {
+    { "train", cmd_train },   { "sample", cmd_sample }, { "predict", cmd_predict },
+    { "export", cmd_export }, { "info", cmd_info },     { "bench", cmd_bench },
+    { "data", cmd_data },
+};
+
+// ---- stopping -----------------------------------------------------------------------------
+
+static volatile sig_atomic_t stop_signal;     // what a handler can reach is global by nature
+
+// The first signal asks for an orderly end, the second does not wait for it.
+static void on_signal(int sig) {
+    if (stop_signal) _exit(128 + sig);
+    stop_signal = sig;
+}
+
+static int stop_asked(void *ctx) {
+    (void)ctx;
+    return stop_signal != 0;
+}
+
+// A reader that goes away (| head) must not end a training run: writing fails instead.
+static void catch_signals(void) {
+    struct sigaction stop = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    sigaction(SIGINT, &stop, NULL);
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+}
+
+// ---- what the commands share --------------------------------------------------------------
+
+JemppOptions *cli_options(const char *command, int argc, char **argv, JemppErr *err) {
+    JemppOptions *o = jempp_options(command, err);
+    if (o && !jempp_set_args(o, argc, argv, err)) return o;
+    jempp_options_free(o);
+    return NULL;
+}
+
+int cli_int(const JemppOptions *o, const char *name) {
+    char value[64];
+    if (jempp_get(o, name, value, sizeof value)) return 0;
+    return strcmp(value, "on") ? atoi(value) : 1;
+}
+
+int cli_fail(const JemppErr *err) {
+    fprintf(stderr, "jempp: %s\n", err->msg);
+    if (err->kind == JEMPP_ERR_ARG) return EXIT_USAGE;
+    return err->kind == JEMPP_ERR_DIVERGED ? EXIT_DIVERGED : EXIT_FAILED;
+}
+
+int cli_print(char *text, const JemppErr *err) {
+    if (!text) return cli_fail(err);
+    const size_t n = strlen(text);
+    fputs(text, stdout);
+    if (n && text[n - 1] != '\n') putchar('\n');
+    free(text);
+    return EXIT_DONE;
+}
+
+JemppEvents cli_events(void) {
+    JemppEvents ev = jempp_terminal(stderr);
+    ev.stop = stop_asked;
+    return ev;
+}
+
+// ---- commands -----------------------------------------------------------------------------
+
+static int wants_help(int argc, char **argv) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return 1;
+    return 0;
+}
+
+static int print_text(char *text) {
+    return cli_print(text, &(JemppErr){ JEMPP_ERR_MEM, "out of memory for a text" });
+}
+
+static int run(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "";
+    if (argc > 1 && !strcmp(name, "--version")) return print_text(strdup(jempp_version()));
+    if (!strcmp(name, "options-doc")) return print_text(jempp_options_doc());
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || (!strcmp(name, "help") && argc == 2))
+        return print_text(jempp_help(NULL));
+    const int help = !strcmp(name, "help");
+    if (help) name = argv[2];
+    for (size_t i = 0; i < sizeof COMMANDS / sizeof *COMMANDS; i++) {
+        if (strcmp(name, COMMANDS[i].name) != 0) continue;
+        if (help || wants_help(argc - 2, argv + 2)) return print_text(jempp_help(name));
+        return COMMANDS[i].run(argc - 2, argv + 2);
+    }
+    if (argc < 2) fprintf(stderr, "jempp: expected a command; jempp --help lists them\n");
+    else fprintf(stderr, "jempp: %s: no such command; jempp --help lists them\n", name);
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    catch_signals();
+    const int rc = run(argc, argv);
+    if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE) {
+        fprintf(stderr, "jempp: cannot write the output: %s\n", strerror(errno));
+        return rc ? rc : EXIT_FAILED;
+    }
+    return rc;
+}

@@ -1,0 +1,228 @@
+// backend.h - what a device can do. Operations know tensors, not networks.
+//
+// A backend is a table of functions; a Dev is one opened device. Operations return nothing: a device
+// remembers its first failure in Dev.err and does nothing from then on (dev_check asks). Pointers
+// named w, x, y, ... are the device's memory; only copy_in and copy_out cross to the host. NULL for a
+// gradient means "not wanted". Gradients of parameters are added to what is there, gradients of
+// activations are stored (but see Norm.add_dx).
+#ifndef BACKEND_H
+#define BACKEND_H
+#include "base/err.h"
+#include "base/rng.h"
+#include <stddef.h>
+
+#ifndef REAL
+#define REAL float                    // the proofs of correctness build with -DREAL=double
+#endif
+typedef REAL real;
+
+// n images of c channels, h rows, w columns. Images, pooled features and logits are plain: real,
+// NCHW, dense. Every other activation is in the device's own layout and type ("opaque"):
+// ask tensor_bytes for its size, from_plain and to_plain to look inside.
+typedef struct { int n, c, h, w; void *p; } Tensor;
+
+static inline size_t tensor_len(const Tensor *t) {
+    return (size_t)t->n * (size_t)t->c * (size_t)t->h * (size_t)t->w;
+}
+
+enum { WANT_DX = 1, WANT_DW = 2 };    // gradients for the input, for the parameters
+
+typedef struct {                      // a convolution's weights, shared by all passes that use them
+    int         out, in, size;
+    const real *w;                    // master copy [out][in][size][size]
+    void       *impl;                 // the device's packed copies; filters_pack refreshes them
+} Filter;
+
+typedef struct {                      // a convolution of one shape, y = conv(x) + bias
+    Tensor  x, y;                     // shapes only
+    int     size, stride, pad;
+    int     x_plain, y_plain;         // the stem reads images; the head is plain on both sides
+    int     want;                     // which gradients will be asked for
+    Filter *filter;
+    void   *impl;                     // made by conv_open
+    const char *how[3];               // names of the implementations: forward, dx, dw (NULL: none)
+} Conv;
+
+typedef struct {                      // x += r; y = leaky_relu(gamma * (x - mean) / sd + beta)
+    real  eps, momentum, leak;        // momentum: weight of the new batch in the running statistics
+    int   batch_stats;                // normalise with this batch's statistics, else with the running ones
+    int   update;                     // move the running statistics (only with batch_stats)
+    int   add_dx;                     // norm_bwd adds to dx instead of storing
+    const real *gamma, *beta;         // [c]; NULL: no normalisation, leaky ReLU alone
+    real *run_mean, *run_var;         // [c]
+    real *mean, *rstd;                // [c], written by norm_fwd for norm_bwd
+} Norm;
+
+typedef struct { real a, b, c; } Energy;         // f = a LSE(z) + b z[y] + c LSE(z)^2, a row at a time
+enum { SUM_LSE, SUM_ZY, SUM_LSE2, SUM_RIGHT, N_SUM };   // what head adds up over a batch
+
+typedef struct {                      // one move of a chain along a gradient
+    int   inner;                      // moves that share the gradient
+    real  lr, clip;                   // move size; limit on |gradient| (INFINITY: none)
+    real  noise;                      // sd of the noise after the moves, 0: none
+    int   clamp;                      // keep pixels in [-1, 1] (before the noise)
+} Move;
+
+typedef struct {                      // an adversary's reach, in units of x (twice those of [0, 1] pixels)
+    int  l2;                          // the ball's norm: 2, or infinity
+    real radius, step;
+} Attack;
+
+// What changes from step to step. It lives in the device's memory, so that a recorded step can be
+// replayed: `step` is added to the step of every Rng that comes with a Now.
+typedef struct {
+    uint32_t step;                    // set by the host before each step: these three
+    uint32_t drawn;                   // chain starts used so far
+    real     lr;
+    int      halt;                    // set by the device: not 0, optimiser and buffer stay as they are
+    real     gap;                     // running mean of |f(x) - f(x_q)|
+} Now;
+
+RNG_FN Rng rng_now(Rng key, const Now *now) {
+    if (now) key.step += now->step;
+    return key;
+}
+
+typedef struct {                      // an image set on the device
+    int            n, c, side;
+    const uint8_t *x;                 // [n][c][side][side]
+    const int     *y;                 // [n]
+} Bytes;
+
+typedef struct { int pad, flip; real noise; } Augment;     // {0}: the image as it is
+
+// How a batch's row numbers come about; all without replacement within a batch.
+typedef enum {
+    PICK_EPOCH,                       // the next ones of an order that is shuffled anew each epoch
+    PICK_SLOT,                        // any
+} PickKind;
+typedef struct { PickKind kind; int from, classes; } Pick;  // from: how many rows there are
+
+// The class that owns slot `i` of n: slots lie class by class, [y n / classes, (y + 1) n / classes).
+RNG_FN int slot_class(int i, int n, int classes) {
+    return (int)((((int64_t)i + 1) * classes - 1) / n);
+}
+
+typedef struct {                      // a Gaussian: mean + scale * sum_i z_i (row_i - mean) + jitter * z'
+    int            n, dim;            // rows, length of one
+    const uint8_t *bytes;             // the set's images, v / 127.5 - 1, of which ...
+    const int     *rows;              // ... these n are meant; or
+    const real    *factor;            // n rows from which the mean is already taken away
+    const real    *mean;              // [dim]
+    real           scale, jitter;
+} Gauss;
+
+// A training step's losses become a row for the log, and a verdict.
+enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, ROW_HALT, N_ROW };
+enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP };          // Now.halt
+typedef struct {
+    int    n, n_batch;                // images in a batch; batches
+    Energy e[3];                      // what each batch's sums stand for in the loss
+    int    label, px, fake;           // which batch has the labels, is p(x)'s real one, is sampled; -1: none
+    real   loss_limit, gap_limit;     // gap_limit 0: off
+    int    n_ring;                    // rows in the ring
+} Watch;
+
+typedef struct { real momentum, decay; } Sgd;
+typedef struct { real beta1, beta2, eps, decay; } Adam;
+
+typedef enum { CONV_AUTO, CONV_DIRECT } ConvChoice;
+typedef enum { PREC_DEFAULT, PREC_FP32, PREC_TF32, PREC_BF16 } Precision;
+
+typedef struct {
+    int         threads;              // 0: as many as the machine has
+    ConvChoice  conv;
+    Precision   precision;
+    int         deterministic;
+    const char *tuning;               // choices made earlier (Backend.tuning), or NULL
+} DevOpts;
+
+typedef struct Dev Dev;
+
+typedef struct Backend {
+    const char *name;
+    // a device
+    void  (*open)(Dev *, const DevOpts *);
+    void  (*close)(Dev *);
+    const char *(*describe)(Dev *);                      // "2 threads, AVX-512, oneDNN 2.6.3"
+    const char *(*tuning)(Dev *);                        // kernel choices made so far, a line each
+    void  (*sync)(Dev *);                                // wait until everything asked for is done
+    // memory; alloc returns 64-byte aligned memory that is not zeroed, NULL after a failure
+    void *(*alloc)(Dev *, size_t bytes, const char *what);
+    void  (*free)(Dev *, void *p);
+    void  (*copy_in)(Dev *, void *dst, const void *host, size_t bytes);
+    void  (*copy_out)(Dev *, void *host, const void *src, size_t bytes);
+    void  (*copy)(Dev *, void *dst, const void *src, size_t bytes);
+    void  (*zero)(Dev *, void *p, size_t bytes);
+    size_t (*tensor_bytes)(Dev *, const Tensor *shape);  // of an opaque activation
+    void  (*from_plain)(Dev *, const real *src, Tensor *dst);
+    void  (*to_plain)(Dev *, const Tensor *src, real *dst);
+    // the network
+    void  (*filters_pack)(Dev *, Filter *, int n);       // after the weights have changed
+    void  (*filter_close)(Dev *, Filter *);
+    void  (*conv_open)(Dev *, Conv *);
+    void  (*conv_close)(Dev *, Conv *);
+    void  (*conv_fwd)(Dev *, const Conv *, const Tensor *x, const real *b, Tensor *y);
+    void  (*conv_dx)(Dev *, const Conv *, const Tensor *dy, Tensor *dx);
+    void  (*conv_dw)(Dev *, const Conv *, const Tensor *x, const Tensor *dy, real *dw, real *db);
+    void  (*norm_fwd)(Dev *, const Norm *, Tensor *x, const Tensor *r, Tensor *y);
+    void  (*norm_bwd)(Dev *, const Norm *, const Tensor *x, const Tensor *dy, Tensor *dx,
+                      real *dgamma, real *dbeta);
+    void  (*pool_fwd)(Dev *, const Tensor *x, Tensor *y);     // mean over h and w, to plain [n][c]
+    void  (*pool_bwd)(Dev *, const Tensor *dy, Tensor *dx);
+    // logits z to sums[N_SUM] (stored) and, where wanted, dz = scale * df/dz; y may be NULL with b = 0
+    void  (*head)(Dev *, const Tensor *z, const int *y, Energy e, real scale, Tensor *dz, real *sums);
+    // sampling and learning
+    void  (*langevin)(Dev *, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now);
+    // a random point of the ball around x0; one step up g, back into the ball, then into [-1, 1]
+    void  (*attack_start)(Dev *, Tensor *x, const real *x0, Attack a, Rng key, const Now *now);
+    void  (*attack_move)(Dev *, Tensor *x, const Tensor *g, const real *x0, Attack a);
+    void  (*sgd)(Dev *, size_t n, real *w, const real *g, real *v, Sgd o, const Now *now);
+    void  (*adam)(Dev *, size_t n, real *w, const real *g, real *m, real *v, Adam o, const Now *now);
+    void  (*ema)(Dev *, size_t n, real *avg, const real *w, real keep, const Now *now);
+    void  (*check)(Dev *, size_t n, const real *g, Now *now);          // else halt = HALT_GRAD
+    void  (*watch)(Dev *, const Watch *, const real *sums, Now *now, real *ring);
+    // data
+    // index[i] < p.from; y (may be NULL) gets each one's class where rows lie class by class
+    void  (*pick)(Dev *, Pick p, int n, Rng key, const Now *now, int *index, int *y);
+    void  (*batch)(Dev *, const Bytes *set, const int *index, int n, Augment a, Rng key, const Now *now,
+                   real *x, int *y);
+    void  (*rows_get)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim);
+    void  (*rows_put)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim, const Now *now);
+    // each row i with uniform(key, i) < rate becomes the next unused row of the pool
+    void  (*reinit)(Dev *, real *x, int n, size_t dim, real rate, const real *pool, int n_pool, Rng key,
+                    const Now *now);
+    // draws number[0 .. n) (on the device), clamped to [-1, 1], to row number[j] % n_out of out
+    void  (*gauss)(Dev *, const Gauss *, const int *number, int n, Rng key, real *out, int n_out);
+    void  (*uniform)(Dev *, const int *number, int n, size_t dim, Rng key, real *out, int n_out);
+    // Recording (NULL: the device has none). Between begin and end operations are noted, not done; replay
+    // does them all again with the same arguments, and reads anew what they point to (Now).
+    // copy_in, copy_out, sync, alloc and free stay outside.
+    void  (*record_begin)(Dev *);
+    void *(*record_end)(Dev *);
+    void  (*replay)(Dev *, void *recording);
+    void  (*record_free)(Dev *, void *recording);
+} Backend;
+
+struct Dev {
+    Backend be;
+    void   *impl;                     // the backend's own
+    void   *module;                   // the loaded library, or NULL
+    int     threads;
+    size_t  scratch_bytes, packed_bytes;   // what convolutions took beside the passes' memory
+    Err     err;                      // the first failure
+};
+
+extern const Backend backend_ref;
+
+// Opens "ref", "cpu", "cuda" or "auto" (cuda where there is one, else cpu, else ref with `note` filled
+// with the reason, which may be NULL). Modules are looked for beside the program and where it is installed.
+int  dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Err *err);
+void dev_close(Dev *dev);
+int  dev_check(const Dev *dev, Err *err);     // 0, or -1 and the device's first error
+
+// What a module (jempp-cpu.so, jempp-cuda.so) exports under the name "jempp_backend": it changes the
+// table, which comes filled with ref's functions. Returns 0, or -1 and why this machine cannot run it.
+enum { BACKEND_ABI = 1 << 8 | sizeof(real) };
+typedef int BackendModule(int abi, size_t table_size, Backend *be, Err *err);
+#endif

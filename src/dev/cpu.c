@@ -1,0 +1,182 @@
+// cpu.c - the cpu device: opening, memory, the choices made by timing. A module (see backend.h): it
+// comes with ref's functions and takes over those that take time.
+#include "dev/cpu.h"
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { HUGE_PAGE = 2 << 20, MAX_LINE = 96 };
+
+int cpu_ready(Dev *dev) {
+    if (dev->err.kind) return 0;
+    omp_set_num_threads(dev->threads); // another device of this process may have set its own
+    return 1;
+}
+
+// ---- memory -------------------------------------------------------------------------------------
+
+// Large blocks ask for large pages: a pass walks through hundreds of MB.
+static void *mem_alloc(Dev *dev, size_t bytes, const char *what) {
+    if (dev->err.kind) return NULL;
+    const size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
+    const size_t whole = (bytes + align - 1) / align * align;
+    void *p = NULL;
+    if (whole < bytes || posix_memalign(&p, align, whole ? whole : align)) {
+        err_set(&dev->err, ERR_MEM, "out of memory: %.2f GiB for %s", (double)bytes / 0x1p30, what);
+        return NULL;
+    }
+    if (align == HUGE_PAGE) madvise(p, whole, MADV_HUGEPAGE);
+#ifdef POISON
+    memset(p, 0xff, whole); // NaN: nothing may lean on fresh memory
+#endif
+    return p;
+}
+
+static size_t tensor_bytes(Dev *dev, const Tensor *t) {
+    const int lanes = cpu_of(dev)->k->lanes;
+    cpu_reserve_partial(dev, t); // every activation is asked for before anything runs
+    return (size_t)t->n * blocks_of(t, lanes) * t->h * t->w * lanes * sizeof(float);
+}
+
+void cpu_reserve_partial(Dev *dev, const Tensor *t) {
+    Cpu *cpu = cpu_of(dev);
+    const size_t n = cpu_partial(t, cpu->k->lanes);
+    if (n <= cpu->n_partial || dev->err.kind) return;
+    dev->be.free(dev, cpu->partial);
+    cpu->partial = dev->be.alloc(dev, n * sizeof(float), "partial sums");
+    cpu->n_partial = cpu->partial ? n : 0;
+}
+
+void cpu_reserve_scratch(Dev *dev, size_t bytes) {
+    Cpu *cpu = cpu_of(dev);
+    if (bytes <= dev->scratch_bytes || dev->err.kind) return;
+    dev->be.free(dev, cpu->scratch);
+    cpu->scratch = dev->be.alloc(dev, bytes, "the convolutions' scratch");
+    dev->scratch_bytes = cpu->scratch ? bytes : 0;
+}
+
+// ---- choices made by timing ---------------------------------------------------------------------
+
+int cpu_choice(const Cpu *cpu, const char *key) {
+    const size_t n = strlen(key);
+    for (const char *s = cpu->tuning; s && *s; s = strchr(s, '\n') + 1) // every line has its end
+        if (!strncmp(s, key, n) && !strncmp(s + n, " = ", 3)) return s[n + 3] == 'w';
+    return -1;
+}
+
+void cpu_choose(Dev *dev, const char *key, int winograd) {
+    Cpu *cpu = cpu_of(dev);
+    const size_t old = cpu->tuning ? strlen(cpu->tuning) : 0;
+    char *text = realloc(cpu->tuning, old + MAX_LINE);
+    if (!text) {
+        err_set(&dev->err, ERR_MEM, "out of memory for the kernel choices");
+        return;
+    }
+    snprintf(text + old, MAX_LINE, "%s = %s\n", key, winograd ? "winograd" : "direct");
+    cpu->tuning = text;
+}
+
+// Takes over choices made earlier. The text comes out of a file: a line counts only if it is
+// exactly what we would have written.
+static void choices_read(Dev *dev, const char *text) {
+    for (const char *end; text && *text; text = *end ? end + 1 : end) {
+        end = strchrnul(text, '\n');
+        char line[MAX_LINE], again[2 * MAX_LINE], key[MAX_LINE], dir[4], how[9];
+        int h, w, in, out, k, s, p;
+        const size_t n = (size_t)(end - text);
+        if (n >= sizeof line) continue;
+        memcpy(line, text, n);
+        line[n] = 0;
+        if (sscanf(line, "%3[a-z] %6dx%6d %6d-%6d k%4d s%4d p%4d = %8[a-z]", dir, &h, &w, &in, &out,
+                   &k, &s, &p, how) != 9)
+            continue;
+        if (strcmp(dir, "fwd") && strcmp(dir, "dx") && strcmp(dir, "dw")) continue;
+        if (strcmp(how, "winograd") && strcmp(how, "direct")) continue;
+        snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d", dir, h, w, in, out, k, s, p);
+        snprintf(again, sizeof again, "%s = %s", key, how);
+        if (strcmp(line, again) || cpu_choice(cpu_of(dev), key) >= 0) continue;
+        cpu_choose(dev, key, how[0] == 'w');
+    }
+}
+
+static const char *tuning(Dev *dev) {
+    const Cpu *cpu = cpu_of(dev);
+    return cpu->tuning ? cpu->tuning : "";
+}
+
+// ---- the device ---------------------------------------------------------------------------------
+
+// oneDNN and our kernels must agree on the layout, so both follow oneDNN's view of the processor.
+#ifdef __x86_64__
+static const Kernels *kernels_pick(Backend *be) {
+    const Isa isa = cpu_conv_isa();
+    if (isa == ISA_AVX512 && __builtin_cpu_supports("avx512vl")) {
+        cpu_ops_avx512(be);
+        return &cpu_kernels_avx512;
+    }
+    if (isa >= ISA_AVX2 && __builtin_cpu_supports("fma")) {
+        cpu_ops_avx2(be);
+        return &cpu_kernels_avx2;
+    }
+    cpu_ops_base(be);
+    return &cpu_kernels_base;
+}
+#else
+static const Kernels *kernels_pick(Backend *be) {
+    cpu_ops_base(be);
+    return &cpu_kernels_base;
+}
+#endif
+
+static void cpu_open(Dev *dev, const DevOpts *o) {
+    if (o->precision == PREC_TF32 || o->precision == PREC_BF16) {
+        err_set(&dev->err, ERR_ARG, "the cpu device computes in fp32 alone");
+        return;
+    }
+    Cpu *cpu = dev->impl = calloc(1, sizeof *cpu);
+    if (!cpu) {
+        err_set(&dev->err, ERR_MEM, "out of memory for the cpu device");
+        return;
+    }
+    cpu->k = kernels_pick(&dev->be);
+    cpu->conv = o->conv;
+    dev->threads = o->threads > 0 ? o->threads : omp_get_num_procs();
+    char version[32];
+    cpu_conv_version(version, sizeof version);
+    snprintf(cpu->about, sizeof cpu->about, "%d thread%s, %s, oneDNN %s", dev->threads,
+             dev->threads == 1 ? "" : "s", cpu->k->isa, version);
+    choices_read(dev, o->tuning);
+    cpu_conv_start(dev);
+}
+
+static void cpu_close(Dev *dev) {
+    Cpu *cpu = cpu_of(dev);
+    if (!cpu) return;
+    cpu_conv_stop(dev);
+    dev->be.free(dev, cpu->partial);
+    dev->be.free(dev, cpu->scratch);
+    free(cpu->tuning);
+    free(cpu);
+    dev->impl = NULL;
+}
+
+static const char *describe(Dev *dev) { return cpu_of(dev)->about; }
+
+__attribute__((visibility("default"))) BackendModule jempp_backend;
+
+int jempp_backend(int abi, size_t table_size, Backend *be, Err *err) {
+    if (abi != BACKEND_ABI || table_size != sizeof *be)
+        return err_set(err, ERR_DEV, "jempp-cpu.so was built for another version of this program");
+    be->name = "cpu";
+    be->open = cpu_open;
+    be->close = cpu_close;
+    be->describe = describe;
+    be->tuning = tuning;
+    be->alloc = mem_alloc; // ref's free frees it
+    be->tensor_bytes = tensor_bytes;
+    kernels_pick(be);
+    cpu_conv_table(be);
+    return 0;
+}

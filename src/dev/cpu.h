@@ -1,0 +1,66 @@
+// cpu.h - what the files of the cpu backend share.
+//
+// Opaque activations are blocked by channels, [n][c / lanes][h][w][lanes], and the last block is
+// filled up with zeros: a vector register holds one pixel of one block, in oneDNN's kernels and in
+// our own. Every operation keeps the filling zero.
+#ifndef CPU_H
+#define CPU_H
+#include "dev/backend.h"
+
+typedef struct {                       // own convolutions, one table an instruction set
+    const char *isa;                   // "AVX-512"
+    int         lanes;                 // channels in a block
+    // w: the weights as [out / lanes][size][size][in][lanes], which stem_pack makes
+    void (*stem_pack)(const Filter *f, float *w);
+    void (*stem_dx)(const Conv *c, const float *w, const Tensor *dy, Tensor *dx);
+    // part: room for as many floats as packed weights, for each image
+    void (*stem_dw)(const Conv *c, const Tensor *x, const Tensor *dy, float *part, float *dw);
+    void (*head_fwd)(const float *w, const Tensor *x, const float *b, Tensor *y);
+    void (*head_dx)(const float *w, const Tensor *dy, Tensor *dx);
+    void (*head_dw)(const Tensor *x, const Tensor *dy, float *dw, float *db);
+    void (*bias_grad)(const Tensor *dy, int plain, float *partial, float *db);
+} Kernels;
+
+typedef struct {
+    const Kernels *k;
+    void          *dnn;                // oneDNN's engine and stream
+    ConvChoice     conv;
+    char          *tuning;             // choices made, lines "fwd 32x32 16-160 k3 s1 p1 = winograd"
+    char           about[96];
+    float         *partial;            // sums of one image each, to be added in a fixed order
+    size_t         n_partial;
+    void          *scratch;            // dev->scratch_bytes, for the convolution that is running
+} Cpu;
+
+static inline Cpu *cpu_of(const Dev *dev) { return dev->impl; }
+
+static inline int blocks_of(const Tensor *t, int lanes) { return (t->c + lanes - 1) / lanes; }
+
+// Floats that sums over a tensor need: two a channel and image, five a channel.
+static inline size_t cpu_partial(const Tensor *t, int lanes) {
+    return (2 * (size_t)t->n + 5) * (size_t)(blocks_of(t, lanes) * lanes);
+}
+
+// cpu.c. Called at the start of every operation: 0 after a failure, else the threads are set.
+int cpu_ready(Dev *dev);
+// Make room for partial sums of a tensor of this shape; for a convolution's scratch.
+void cpu_reserve_partial(Dev *dev, const Tensor *shape);
+void cpu_reserve_scratch(Dev *dev, size_t bytes);
+// The choice made for a key: 1 Winograd, 0 direct, -1 none yet.
+int  cpu_choice(const Cpu *cpu, const char *key);
+void cpu_choose(Dev *dev, const char *key, int winograd);
+
+// cpu_ops.c (operations for the table) and cpu_stem.c, compiled for each instruction set.
+void cpu_ops_avx512(Backend *be);
+void cpu_ops_avx2(Backend *be);
+void cpu_ops_base(Backend *be);
+extern const Kernels cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_base;
+
+// cpu_conv.c: the only file that knows oneDNN.
+typedef enum { ISA_BASE, ISA_AVX2, ISA_AVX512 } Isa;
+Isa  cpu_conv_isa(void);                            // what oneDNN will use here
+void cpu_conv_version(char *dst, size_t n);         // "2.6.3"
+void cpu_conv_start(Dev *dev);
+void cpu_conv_stop(Dev *dev);
+void cpu_conv_table(Backend *be);
+#endif

@@ -1,0 +1,539 @@
+// cpu_conv.c - convolutions by oneDNN, the only file that includes its header. 2.x (Debian 12) and
+// 3.x spell descriptors differently; the first part hides that.
+//
+// Activations keep our blocked layout; weights have the layout that a primitive asks for, packed
+// copies of the master weights. Where oneDNN has a Winograd kernel for a shape, it is timed against
+// the direct one when the shape is first opened, and the winner is used from then on.
+#include "dev/cpu.h"
+#include <dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { FWD, DX, DW };                                     // as in Conv.how
+enum { MEM_X, MEM_Y, MEM_W, MEM_B, MEM_SCRATCH, N_MEM };  // what a primitive reads and writes
+
+typedef struct { dnnl_engine_t engine; dnnl_stream_t stream; } Dnn;
+
+static Dnn *dnn_of(const Dev *dev) { return cpu_of(dev)->dnn; }
+
+static int ok(Dev *dev, dnnl_status_t status, const char *what) {
+    if (status == dnnl_success) return 1;
+    if (status == dnnl_out_of_memory)
+        err_set(&dev->err, ERR_MEM, "oneDNN: out of memory for %s", what);
+    else err_set(&dev->err, ERR_DEV, "oneDNN: status %d from %s", (int)status, what);
+    return 0;
+}
+
+// ---- 2.x and 3.x --------------------------------------------------------------------------------
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t Desc;
+typedef const_dnnl_memory_desc_t DescView;
+
+static Desc desc_new(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
+    Desc d = NULL;
+    dnnl_memory_desc_create_with_tag(&d, rank, dims, dnnl_f32, tag);
+    return d;
+}
+
+static void desc_free(Desc d) { dnnl_memory_desc_destroy(d); }
+#else
+typedef dnnl_memory_desc_t *Desc; // a struct there, a handle in 3.x: put into a box
+typedef const dnnl_memory_desc_t *DescView;
+
+static Desc desc_new(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
+    Desc d = malloc(sizeof *d);
+    if (!d || dnnl_memory_desc_init_by_tag(d, rank, dims, dnnl_f32, tag) == dnnl_success) return d;
+    free(d);
+    return NULL;
+}
+
+static void desc_free(Desc d) { free(d); }
+#endif
+
+typedef struct {                     // one convolution in oneDNN's words
+    Desc x, y, w, w_plain, b;        // w: any layout
+    dnnl_dims_t stride, before, after;
+} Shape;
+
+// NULL where oneDNN has no such kernel.
+#if DNNL_VERSION_MAJOR >= 3
+static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir, dnnl_alg_kind_t alg,
+                                      const_dnnl_primitive_desc_t forward,
+                                      const_dnnl_primitive_attr_t attr) {
+    const dnnl_engine_t e = dnn_of(dev)->engine;
+    const dnnl_dims_t no = { 0 };
+    dnnl_primitive_desc_t pd = NULL;
+    if (dir == FWD)
+        dnnl_convolution_forward_primitive_desc_create(&pd, e, dnnl_forward_training, alg, s->x,
+                                                       s->w, s->b, s->y, s->stride, no, s->before,
+                                                       s->after, attr);
+    else if (dir == DX)
+        dnnl_convolution_backward_data_primitive_desc_create(
+            &pd, e, alg, s->x, s->w, s->y, s->stride, no, s->before, s->after, forward, attr);
+    else
+        dnnl_convolution_backward_weights_primitive_desc_create(&pd, e, alg, s->x, s->w, NULL, s->y,
+                                                                s->stride, no, s->before, s->after,
+                                                                forward, attr);
+    return pd;
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
+}
+#else
+static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir, dnnl_alg_kind_t alg,
+                                      const_dnnl_primitive_desc_t forward,
+                                      const_dnnl_primitive_attr_t attr) {
+    dnnl_convolution_desc_t c;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t status;
+    if (dir == FWD)
+        status = dnnl_convolution_forward_desc_init(&c, dnnl_forward_training, alg, s->x, s->w,
+                                                    s->b, s->y, s->stride, s->before, s->after);
+    else if (dir == DX)
+        status = dnnl_convolution_backward_data_desc_init(&c, alg, s->x, s->w, s->y, s->stride,
+                                                          s->before, s->after);
+    else
+        status = dnnl_convolution_backward_weights_desc_init(&c, alg, s->x, s->w, NULL, s->y,
+                                                             s->stride, s->before, s->after);
+    if (status != dnnl_success) return NULL;
+    dnnl_primitive_desc_create(&pd, &c, attr, dnn_of(dev)->engine, forward);
+    return pd;
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1); }
+#endif
+
+// ---- primitives ---------------------------------------------------------------------------------
+
+// oneDNN would allocate scratch memory at every run; ours lasts.
+static dnnl_primitive_attr_t attr_new(Dev *dev, int add) {
+    dnnl_primitive_attr_t a = NULL;
+    dnnl_post_ops_t ops = NULL;
+    if (!ok(dev, dnnl_primitive_attr_create(&a), "an attribute")) return NULL;
+    ok(dev, dnnl_primitive_attr_set_scratchpad_mode(a, dnnl_scratchpad_mode_user),
+       "a scratchpad's mode");
+    if (!add) return a;
+    ok(dev, dnnl_post_ops_create(&ops), "a post-op");
+    ok(dev, append_sum(ops), "a post-op");
+    ok(dev, dnnl_primitive_attr_set_post_ops(a, ops), "a post-op");
+    dnnl_post_ops_destroy(ops);
+    return a;
+}
+
+typedef struct {                     // a primitive and the memory objects it runs on
+    dnnl_primitive_t prim;
+    dnnl_memory_t    mem[N_MEM];     // NULL: not of this kind
+    int              arg[N_MEM];
+    size_t           scratch, w;     // bytes
+    char             how[48];
+} Way;
+
+static size_t desc_bytes(DescView d) { return d ? dnnl_memory_desc_get_size(d) : 0; }
+
+static DescView desc_of(const_dnnl_primitive_desc_t pd, dnnl_query_t what) {
+    return dnnl_primitive_desc_query_md(pd, what, 0);
+}
+
+static void way_mem(Dev *dev, Way *w, int m, int arg, DescView d) {
+    w->arg[m] = arg;
+    ok(dev, dnnl_memory_create(&w->mem[m], d, dnn_of(dev)->engine, DNNL_MEMORY_NONE),
+       "a memory object");
+}
+
+static void way_start(Dev *dev, Way *w, const_dnnl_primitive_desc_t pd) {
+    const char *how = NULL;
+    dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&how);
+    snprintf(w->how, sizeof w->how, "%s", how ? how : "?");
+    ok(dev, dnnl_primitive_create(&w->prim, pd), w->how);
+    const DescView scratch = desc_of(pd, dnnl_query_scratchpad_md);
+    w->scratch = desc_bytes(scratch);
+    way_mem(dev, w, MEM_SCRATCH, DNNL_ARG_SCRATCHPAD, scratch);
+}
+
+static void way_open(Dev *dev, Way *w, int dir, const_dnnl_primitive_desc_t pd, const Shape *s) {
+    const int back = dir != FWD;
+    const DescView weights =
+        desc_of(pd, dir == DW ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+    way_start(dev, w, pd);
+    way_mem(dev, w, MEM_X, dir == DX ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, s->x);
+    way_mem(dev, w, MEM_Y, back ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, s->y);
+    way_mem(dev, w, MEM_W, dir == DW ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights);
+    if (!back) way_mem(dev, w, MEM_B, DNNL_ARG_BIAS, s->b);
+    w->w = desc_bytes(weights);
+}
+
+static void way_close(Way *w) {
+    if (w->prim) dnnl_primitive_destroy(w->prim);
+    for (int i = 0; i < N_MEM; i++)
+        if (w->mem[i]) dnnl_memory_destroy(w->mem[i]);
+    *w = (Way){ 0 };
+}
+
+// p: where x, y, w, b and the scratch lie.
+static void way_run(Dev *dev, const Way *w, const void *const p[N_MEM]) {
+    dnnl_exec_arg_t args[N_MEM];
+    int n = 0;
+    for (int i = 0; i < N_MEM; i++) {
+        if (!w->mem[i]) continue;
+        ok(dev, dnnl_memory_set_data_handle(w->mem[i], (void *)p[i]), "a memory object");
+        args[n++] = (dnnl_exec_arg_t){ w->arg[i], w->mem[i] };
+    }
+    if (dev->err.kind) return;
+    ok(dev, dnnl_primitive_execute(w->prim, dnn_of(dev)->stream, n, args), w->how);
+    ok(dev, dnnl_stream_wait(dnn_of(dev)->stream), w->how);
+}
+
+// Brings x's layout to y's, or adds to what is there.
+static void reorder_open(Dev *dev, Way *w, DescView from, DescView to, int add) {
+    const dnnl_engine_t e = dnn_of(dev)->engine;
+    dnnl_primitive_attr_t attr = attr_new(dev, add);
+    dnnl_primitive_desc_t pd = NULL;
+    if (attr &&
+        ok(dev, dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, attr), "a reorder")) {
+        way_start(dev, w, pd);
+        way_mem(dev, w, MEM_X, DNNL_ARG_FROM, from);
+        way_mem(dev, w, MEM_Y, DNNL_ARG_TO, to);
+        cpu_reserve_scratch(dev, w->scratch);
+        dnnl_primitive_desc_destroy(pd);
+    }
+    dnnl_primitive_attr_destroy(attr);
+}
+
+static void reorder_run(Dev *dev, const Way *w, const void *from, void *to) {
+    way_run(dev, w,
+            (const void *[N_MEM]){
+                [MEM_X] = from, [MEM_Y] = to, [MEM_SCRATCH] = cpu_of(dev)->scratch });
+}
+
+// ---- packed weights -----------------------------------------------------------------------------
+
+typedef struct Pack {                // Filter.impl is a list of these
+    struct Pack *next;
+    Way          reorder;
+    dnnl_memory_t like;              // remembers the layout
+    void        *mem;
+    size_t       bytes;
+} Pack;
+
+static DescView like(const Pack *p) {
+    DescView d = NULL;
+    dnnl_memory_get_memory_desc(p->like, &d);
+    return d;
+}
+
+static Pack *pack_get(Dev *dev, Filter *f, DescView plain, DescView wanted) {
+    for (Pack *p = f->impl; p; p = p->next)
+        if (dnnl_memory_desc_equal(like(p), wanted)) return p;
+    Pack *p = calloc(1, sizeof *p);
+    if (!p) {
+        err_set(&dev->err, ERR_MEM, "out of memory for packed weights");
+        return NULL;
+    }
+    p->next = f->impl;
+    f->impl = p;
+    ok(dev, dnnl_memory_create(&p->like, wanted, dnn_of(dev)->engine, DNNL_MEMORY_NONE),
+       "a memory object");
+    reorder_open(dev, &p->reorder, plain, wanted, 0);
+    p->bytes = desc_bytes(wanted);
+    p->mem = dev->be.alloc(dev, p->bytes, "packed weights");
+    if (!p->mem) return NULL;
+    dev->packed_bytes += p->bytes;
+    // the master copy may have been packed for others long ago, or not be there yet
+    if (f->w) reorder_run(dev, &p->reorder, f->w, p->mem);
+    return p;
+}
+
+static void filters_pack(Dev *dev, Filter *f, int n) {
+    if (!cpu_ready(dev)) return;
+    for (int i = 0; i < n; i++)
+        for (Pack *p = f[i].impl; p; p = p->next) reorder_run(dev, &p->reorder, f[i].w, p->mem);
+}
+
+static void filter_close(Dev *dev, Filter *f) {
+    for (Pack *p = f->impl, *next; p; p = next) {
+        next = p->next;
+        way_close(&p->reorder);
+        if (p->like) dnnl_memory_destroy(p->like);
+        if (p->mem) dev->packed_bytes -= p->bytes;
+        dev->be.free(dev, p->mem);
+        free(p);
+    }
+    f->impl = NULL;
+}
+
+// ---- the choice between kernels -----------------------------------------------------------------
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Both run by turns on blank memory, so that a disturbance meets both; the shortest run counts.
+// Seldom more than half a second, even where one run takes a tenth.
+static int time_winograd(Dev *dev, int dir, const_dnnl_primitive_desc_t pd[2], const Shape *s) {
+    Way way[2] = { 0 };
+    double best[2] = { 1e30, 1e30 }, spent = 0;
+    for (int i = 0; i < 2; i++) way_open(dev, &way[i], dir, pd[i], s);
+    const size_t w = way[0].w > way[1].w ? way[0].w : way[1].w;
+    const size_t scratch = way[0].scratch > way[1].scratch ? way[0].scratch : way[1].scratch;
+    const size_t bytes[N_MEM] = { desc_bytes(s->x), desc_bytes(s->y), w, desc_bytes(s->b),
+                                  scratch };
+    void *p[N_MEM] = { 0 };
+    for (int m = 0; m < N_MEM; m++) {
+        p[m] = dev->be.alloc(dev, bytes[m], "timing kernels");
+        if (p[m]) memset(p[m], 0, bytes[m]);
+    }
+    for (int run = 0; run < 16 && !dev->err.kind && (run < 3 || spent < 0.25); run++)
+        for (int i = 0; i < 2; i++) {
+            const double start = seconds();
+            way_run(dev, &way[i], (const void *const *)p);
+            const double t = seconds() - start;
+            if (t < best[i]) best[i] = t;
+            if (run > 0) spent += t;
+        }
+    for (int m = 0; m < N_MEM; m++) dev->be.free(dev, p[m]);
+    for (int i = 0; i < 2; i++) way_close(&way[i]);
+    return best[1] < best[0];
+}
+
+// Which of pd[0] (direct) and pd[1] (Winograd) to use; the batch size is no part of the question.
+static int choose(Dev *dev, const Conv *c, int dir, const_dnnl_primitive_desc_t pd[2],
+                  const Shape *s) {
+    if (!pd[0] || !pd[1]) return !pd[0];
+    static const char *const name[] = { "fwd", "dx", "dw" };
+    char key[80];
+    snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d", name[dir], c->x.h, c->x.w, c->x.c,
+             c->y.c, c->size, c->stride, c->pad);
+    const int known = cpu_choice(cpu_of(dev), key);
+    if (known >= 0) return known;
+    const int winograd = time_winograd(dev, dir, pd, s);
+    if (!dev->err.kind) cpu_choose(dev, key, winograd);
+    return winograd;
+}
+
+// ---- convolutions -------------------------------------------------------------------------------
+
+typedef struct {                     // Conv.impl
+    Way    way[3], unpack;           // unpack: adds the weights' gradient to the caller's
+    Pack  *pack[3];
+    size_t packed_at;                // where, in the scratch, the packed gradient lies
+    float *no_bias;
+    int    head, stem;               // own kernels: for everything; for the gradients
+} Plan;
+
+static int is_head(const Conv *c) {
+    return c->x_plain && c->y_plain && c->size == 1 && c->stride == 1 && c->pad == 0 &&
+           c->x.h == 1 && c->x.w == 1;
+}
+
+static Shape shape_new(Dev *dev, const Conv *c) {
+    const dnnl_format_tag_t blocked = cpu_of(dev)->k->lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c;
+    const Tensor *x = &c->x, *y = &c->y;
+    const int k = c->size, s = c->stride, p = c->pad;
+    const dnnl_dims_t dx = { x->n, x->c, x->h, x->w }, dy = { y->n, y->c, y->h, y->w };
+    const dnnl_dims_t dw = { y->c, x->c, k, k }, db = { y->c };
+    const Shape shape = {
+        .x = desc_new(4, dx, c->x_plain ? dnnl_nchw : blocked),
+        .y = desc_new(4, dy, c->y_plain ? dnnl_nchw : blocked),
+        .w = desc_new(4, dw, dnnl_format_tag_any),
+        .w_plain = desc_new(4, dw, dnnl_oihw),
+        .b = desc_new(1, db, dnnl_x),
+        .stride = { s, s },
+        .before = { p, p },
+        // what the last window needs beyond the input; less than 0 where it does not reach the end
+        .after = { (y->h - 1) * s + k - x->h - p, (y->w - 1) * s + k - x->w - p },
+    };
+    if (!shape.x || !shape.y || !shape.w || !shape.w_plain || !shape.b)
+        err_set(&dev->err, ERR_MEM, "oneDNN: cannot describe a convolution %dx%d %d -> %d", k, k,
+                x->c, y->c);
+    return shape;
+}
+
+static void shape_free(Shape *s) {
+    desc_free(s->x);
+    desc_free(s->y);
+    desc_free(s->w);
+    desc_free(s->w_plain);
+    desc_free(s->b);
+}
+
+static dnnl_primitive_desc_t describe_alg(Dev *dev, const Shape *s, int dir, dnnl_alg_kind_t alg) {
+    dnnl_primitive_attr_t attr = attr_new(dev, 0);
+    dnnl_primitive_desc_t forward = describe(dev, s, FWD, alg, NULL, attr), pd = forward;
+    if (dir != FWD && forward) {                          // a hint that backward passes must have
+        pd = describe(dev, s, dir, alg, forward, attr);
+        dnnl_primitive_desc_destroy(forward);
+    }
+    dnnl_primitive_attr_destroy(attr);
+    return pd;
+}
+
+static void way_choose(Dev *dev, Conv *c, const Shape *s, int dir) {
+    Plan *plan = c->impl;
+    dnnl_primitive_desc_t pd[2] = { describe_alg(dev, s, dir, dnnl_convolution_direct), NULL };
+    if (cpu_of(dev)->conv == CONV_AUTO)
+        pd[1] = describe_alg(dev, s, dir, dnnl_convolution_winograd);
+    if (!pd[0] && !pd[1]) {
+        err_set(&dev->err, ERR_DEV, "oneDNN: no kernel for a convolution %dx%d stride %d, %d -> %d",
+                c->size, c->size, c->stride, c->x.c, c->y.c);
+        return;
+    }
+    const dnnl_primitive_desc_t best =
+        pd[choose(dev, c, dir, (const_dnnl_primitive_desc_t *)pd, s)];
+    Way *w = &plan->way[dir];
+    way_open(dev, w, dir, best, s);
+    c->how[dir] = w->how;
+    if (dir == DW)
+        reorder_open(dev, &plan->unpack, desc_of(best, dnnl_query_diff_weights_md), s->w_plain, 1);
+    else
+        plan->pack[dir] =
+            pack_get(dev, c->filter, s->w_plain, desc_of(best, dnnl_query_weights_md));
+    const size_t most = w->scratch > plan->unpack.scratch ? w->scratch : plan->unpack.scratch;
+    if (dir == DW) plan->packed_at = (most + 63) / 64 * 64;
+    cpu_reserve_scratch(dev, dir == DW ? plan->packed_at + w->w : w->scratch);
+    for (int i = 0; i < 2; i++)
+        if (pd[i]) dnnl_primitive_desc_destroy(pd[i]);
+}
+
+static size_t stem_bytes(const Conv *c, int lanes) {
+    return (size_t)c->x.n * blocks_of(&c->y, lanes) * c->size * c->size * c->x.c * lanes *
+           sizeof(float);
+}
+
+static void conv_open(Dev *dev, Conv *c) {
+    c->impl = NULL;
+    for (int i = 0; i < 3; i++) c->how[i] = NULL;
+    if (!cpu_ready(dev)) return;
+    Plan *plan = c->impl = calloc(1, sizeof *plan);
+    if (plan) plan->no_bias = calloc((size_t)c->y.c, sizeof(float));
+    if (!plan || !plan->no_bias) {
+        err_set(&dev->err, ERR_MEM, "out of memory for a convolution");
+        return;
+    }
+    const int want[3] = { 1, c->want & WANT_DX, c->want & WANT_DW };
+    plan->head = is_head(c);
+    plan->stem = c->x_plain && !c->y_plain;
+    for (int i = 0; plan->head && i < 3; i++) c->how[i] = want[i] ? "own:head" : NULL;
+    if (plan->head) return;
+    Shape s = shape_new(dev, c);
+    for (int dir = 0; dir < 3 && !dev->err.kind; dir++)
+        if (want[dir] && plan->stem && dir != FWD) c->how[dir] = "own:stem";
+        else if (want[dir]) way_choose(dev, c, &s, dir);
+    if (plan->stem) cpu_reserve_scratch(dev, stem_bytes(c, cpu_of(dev)->k->lanes));
+    if (want[DW]) cpu_reserve_partial(dev, &c->y);
+    shape_free(&s);
+}
+
+static void conv_close(Dev *dev, Conv *c) {
+    (void)dev;
+    Plan *plan = c->impl;
+    if (!plan) return;
+    for (int i = 0; i < 3; i++) way_close(&plan->way[i]);
+    way_close(&plan->unpack);
+    free(plan->no_bias);
+    free(plan);
+    c->impl = NULL;
+}
+
+// The plan, if the convolution can run in this direction.
+static Plan *plan_of(Dev *dev, const Conv *c, int dir) {
+    if (!cpu_ready(dev)) return NULL;
+    if (c->impl && c->how[dir]) return c->impl;
+    err_set(&dev->err, ERR_DEV, "a convolution %d -> %d was not opened for this gradient", c->x.c,
+            c->y.c);
+    return NULL;
+}
+
+static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const float *b, Tensor *y) {
+    const Plan *p = plan_of(dev, c, FWD);
+    if (!p) return;
+    if (p->head) {
+        cpu_of(dev)->k->head_fwd(c->filter->w, x, b, y);
+        return;
+    }
+    way_run(dev, &p->way[FWD],
+            (const void *[N_MEM]){ x->p, y->p, p->pack[FWD]->mem, b ? b : p->no_bias,
+                                   cpu_of(dev)->scratch });
+}
+
+static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {
+    const Plan *p = plan_of(dev, c, DX);
+    if (!p) return;
+    const Cpu *cpu = cpu_of(dev);
+    if (p->head) {
+        cpu->k->head_dx(c->filter->w, dy, dx);
+    } else if (p->stem) {
+        cpu->k->stem_pack(c->filter, cpu->scratch);
+        cpu->k->stem_dx(c, cpu->scratch, dy, dx);
+    } else {
+        way_run(dev, &p->way[DX],
+                (const void *[N_MEM]){ dx->p, dy->p, p->pack[DX]->mem, NULL, cpu->scratch });
+    }
+}
+
+static void conv_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, float *dw,
+                    float *db) {
+    const Plan *p = plan_of(dev, c, DW);
+    if (!p) return;
+    const Cpu *cpu = cpu_of(dev);
+    if (p->head) {
+        cpu->k->head_dw(x, dy, dw, db);
+        return;
+    }
+    if (p->stem) {
+        cpu->k->stem_dw(c, x, dy, cpu->scratch, dw);
+    } else {
+        const Way *w = &p->way[DW];
+        void *packed = (char *)cpu->scratch + p->packed_at;
+        way_run(dev, w, (const void *[N_MEM]){ x->p, dy->p, packed, NULL, cpu->scratch });
+        reorder_run(dev, &p->unpack, packed, dw);
+    }
+    if (db) cpu->k->bias_grad(dy, c->y_plain, cpu->partial, db);
+}
+
+// ---- the library --------------------------------------------------------------------------------
+
+Isa cpu_conv_isa(void) {
+    const int isa = (int)dnnl_get_effective_cpu_isa(); // bits: a wider set contains the others
+    if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) return ISA_AVX512;
+    return (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 ? ISA_AVX2 : ISA_BASE;
+}
+
+void cpu_conv_version(char *dst, size_t n) {
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(dst, n, "%d.%d.%d", v->major, v->minor, v->patch);
+}
+
+void cpu_conv_start(Dev *dev) {
+    Dnn *d = cpu_of(dev)->dnn = calloc(1, sizeof *d);
+    if (!d) {
+        err_set(&dev->err, ERR_MEM, "out of memory for oneDNN");
+        return;
+    }
+    if (ok(dev, dnnl_engine_create(&d->engine, dnnl_cpu, 0), "its engine"))
+        ok(dev, dnnl_stream_create(&d->stream, d->engine, dnnl_stream_default_flags), "its stream");
+}
+
+void cpu_conv_stop(Dev *dev) {
+    Dnn *d = dnn_of(dev);
+    if (!d) return;
+    if (d->stream) dnnl_stream_destroy(d->stream);
+    if (d->engine) dnnl_engine_destroy(d->engine);
+    free(d);
+    cpu_of(dev)->dnn = NULL;
+}
+
+void cpu_conv_table(Backend *be) {
+    be->filters_pack = filters_pack;
+    be->filter_close = filter_close;
+    be->conv_open = conv_open;
+    be->conv_close = conv_close;
+    be->conv_fwd = conv_fwd;
+    be->conv_dx = conv_dx;
+    be->conv_dw = conv_dw;
+}

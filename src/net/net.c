@@ -1,0 +1,317 @@
+// net.c - networks and passes: the list of ops, its memory, its two directions.
+#include "net/net.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- the network ----------------------------------------------------------------------------
+
+int net_parse(NetSpec *spec, const char *model, Err *err) {
+    int depth = 0, width = 0, end = 0;
+    if (sscanf(model, "wrn-%4d-%3d%n", &depth, &width, &end) != 2 || model[end])
+        return err_set(err, ERR_ARG, "model '%s' is not of the form wrn-DEPTH-WIDTH, as in wrn-28-10", model);
+    spec->depth = depth;
+    spec->width = width;
+    return 0;
+}
+
+static int spec_check(const NetSpec *s, Err *err) {
+    if (s->depth < 10 || s->depth > 1000 || (s->depth - 4) % 6)
+        return err_set(err, ERR_ARG, "depth %d: expected 6n + 4 from 10 to 1000 (10, 16, 22, 28, ...)", s->depth);
+    if (s->width < 1 || s->width > 64)
+        return err_set(err, ERR_ARG, "width %d: expected 1 to 64", s->width);
+    if (s->channels != 1 && s->channels != 3)
+        return err_set(err, ERR_ARG, "%d image channels: expected 1 or 3", s->channels);
+    if (s->side < 4 || s->side > 256 || s->side % 4)
+        return err_set(err, ERR_ARG, "images of %d pixels a side: expected a multiple of 4 up to 256", s->side);
+    if (s->classes < 2 || s->classes > 1000)
+        return err_set(err, ERR_ARG, "%d classes: expected 2 to 1000", s->classes);
+    return 0;
+}
+
+int net_build(Net *net, const NetSpec *spec, Err *err) {
+    memset(net, 0, sizeof *net);
+    net->spec = *spec;
+    net->eps = (real)1e-5;
+    net->leak = (real)0.2;
+    net->momentum = (real)0.1;
+    if (spec_check(spec, err)) return -1;
+    if (!wrn_build(net, err)) return 0;
+    net_free(net);
+    return -1;
+}
+
+int net_alloc(Net *net, Dev *dev, Err *err) {
+    net->dev = dev;
+    net->w = dev->be.alloc(dev, net->n_w * sizeof(real), "weights");
+    net->dw = dev->be.alloc(dev, net->n_w * sizeof(real), "gradients of the weights");
+    net->state = dev->be.alloc(dev, (net->n_state + 1) * sizeof(real), "norm statistics");
+    if (dev_check(dev, err)) return -1;
+    for (int i = 0; i < net->n_op; i++)
+        if (net->op[i].kind == OP_CONV) net->filter[net->op[i].filter].w = net->w + net->par[net->op[i].w].off;
+    return 0;
+}
+
+// Convolutions: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), biases too; gamma 1, beta 0; mean 0, variance 1.
+int net_init(Net *net, uint64_t seed, Err *err) {
+    Arena a = { 0 };
+    real *w = arena_alloc(&a, net->n_w, sizeof *w), *state = arena_alloc(&a, net->n_state + 1, sizeof *state);
+    if (arena_ok(&a, "initial weights", err)) {
+        arena_free(&a);
+        return -1;
+    }
+    for (int i = 0; i < net->n_par; i++) {
+        const Param *p = &net->par[i];
+        const Rng key = { .seed = seed, .stream = RNG_INIT, .step = (uint32_t)i };
+        const double bound = p->fan_in > 0 ? 1 / sqrt((double)p->fan_in) : 0;
+        for (size_t k = 0; k < p->len; k++)
+            w[p->off + k] = p->fan_in > 0 ? (real)(bound * (2 * (double)rng_uniform(key, k) - 1))
+                                          : (real)(p->fan_in == 0);
+    }
+    for (int i = 0; i < net->n_stat; i++)
+        for (size_t k = 0; k < net->stat[i].len; k++) state[net->stat[i].off + net->stat[i].len + k] = 1;
+    net->dev->be.copy_in(net->dev, net->w, w, net->n_w * sizeof *w);
+    net->dev->be.copy_in(net->dev, net->state, state, net->n_state * sizeof *state);
+    net->batches = 0;
+    net_changed(net);
+    arena_free(&a);
+    return dev_check(net->dev, err);
+}
+
+void net_changed(Net *net) { net->dev->be.filters_pack(net->dev, net->filter, net->n_filter); }
+
+void net_zero_grad(Net *net) { net->dev->be.zero(net->dev, net->dw, net->n_w * sizeof(real)); }
+
+void net_free(Net *net) {
+    if (net->dev) {
+        for (int i = 0; i < net->n_filter; i++) net->dev->be.filter_close(net->dev, &net->filter[i]);
+        net->dev->be.free(net->dev, net->w);
+        net->dev->be.free(net->dev, net->dw);
+        net->dev->be.free(net->dev, net->state);
+    }
+    arena_free(&net->arena);
+    memset(net, 0, sizeof *net);
+}
+
+uint64_t op_macs(const Net *net, const Op *op) {
+    if (op->kind != OP_CONV) return 0;
+    const Tensor *y = &net->act[op->y];
+    return (uint64_t)tensor_len(y) * (uint64_t)net->act[op->x].c * (uint64_t)(op->size * op->size);
+}
+
+uint64_t net_macs(const Net *net) {
+    uint64_t macs = 0;
+    for (int i = 0; i < net->n_op; i++) macs += op_macs(net, &net->op[i]);
+    return macs;
+}
+
+void op_describe(const Net *net, const Op *op, char *dst, size_t n) {
+    const Tensor *x = &net->act[op->x], *y = &net->act[op->y];
+    switch (op->kind) {
+    case OP_CONV:
+        snprintf(dst, n, "conv %dx%d%s  %d -> %d  %dx%d", op->size, op->size, op->stride > 1 ? " /2" : "",
+                 x->c, y->c, y->h, y->w);
+        break;
+    case OP_NORM:
+        snprintf(dst, n, "%s%s  %d  %dx%d", op->r >= 0 ? "add+" : "", op->w < 0 ? "lrelu" : "norm+lrelu",
+                 x->c, x->h, x->w);
+        break;
+    case OP_POOL:
+        snprintf(dst, n, "mean  %d  %dx%d -> 1x1", x->c, x->h, x->w);
+        break;
+    }
+}
+
+// ---- where everything lives -------------------------------------------------------------------
+// Time runs 0 .. n-1 on the way down the list and n .. 2n-1 on the way up. A tensor is born when first
+// written and dies when last read. What is read on the way up depends on the gradients wanted, so a
+// pass that wants fewer needs less memory. Images are the caller's and are not planned.
+
+typedef struct { Block *b; int n, *act, *grad, *stat; } Layout;
+
+static int add_block(Layout *l, int t, size_t bytes) {
+    l->b[l->n] = (Block){ t, t, (bytes + 255) & ~(size_t)255, 0 };
+    return l->n++;
+}
+
+static void alive_at(Layout *l, int id, int t) {
+    if (id >= 0 && l->b[id].dies < t) l->b[id].dies = t;
+}
+
+static int is_plain(const Net *net, int act) {
+    return act == 0 || (net->act[act].h == 1 && act >= net->n_act - 2);
+}
+
+static size_t act_bytes(const Pass *p, int i) {
+    const Tensor *t = &p->act[i];
+    if (is_plain(p->net, i) || !p->net->dev) return tensor_len(t) * sizeof(real);
+    return p->net->dev->be.tensor_bytes(p->net->dev, t);
+}
+
+static void plan_down(Layout *l, const Pass *p) {
+    const Net *net = p->net;
+    const int n = net->n_op;
+    for (int i = 0; i < n; i++) {
+        const Op *op = &net->op[i];
+        const int up = 2 * n - 1 - i, keep_x = op->kind == OP_NORM ? p->mode & (WANT_DX | WANT_DW)
+                                             : op->kind == OP_CONV ? p->mode & WANT_DW : 0;
+        l->act[op->y] = add_block(l, i, act_bytes(p, op->y));
+        alive_at(l, l->act[op->x], keep_x ? up : i);
+        if (op->r >= 0) alive_at(l, l->act[op->r], i);
+        if (op->stat < 0) continue;
+        l->stat[i] = add_block(l, i, 2 * (size_t)p->act[op->x].c * sizeof(real));
+        if (keep_x) alive_at(l, l->stat[i], up);
+    }
+    alive_at(l, l->act[net->n_act - 1], n);                    // the loss reads the logits
+}
+
+static void plan_up(Layout *l, const Pass *p) {
+    const Net *net = p->net;
+    const int n = net->n_op, out = net->n_act - 1;
+    l->grad[out] = add_block(l, n, act_bytes(p, out));           // the loss writes their gradient
+    for (int i = n - 1; i >= 0; i--) {
+        const Op *op = &net->op[i];
+        const int t = 2 * n - 1 - i;
+        alive_at(l, l->grad[op->y], t);
+        if (op->x == 0 && !(p->mode & WANT_DX)) continue;
+        if (!op->add_dx) l->grad[op->x] = add_block(l, t, act_bytes(p, op->x));
+        alive_at(l, l->grad[op->x], t);
+        if (op->r >= 0) l->grad[op->r] = l->grad[op->x];         // x + r: one gradient for both
+    }
+    if (p->mode & WANT_DX) alive_at(l, l->grad[0], 2 * n);
+}
+
+static int plan(Pass *p, int share, Err *err) {
+    const Net *net = p->net;
+    const size_t acts = (size_t)net->n_act, ops = (size_t)net->n_op;
+    Arena a = { 0 };
+    Layout l = { .b = arena_alloc(&a, 2 * acts + ops, sizeof *l.b), .act = arena_alloc(&a, acts, sizeof(int)),
+                 .grad = arena_alloc(&a, acts, sizeof(int)), .stat = arena_alloc(&a, ops, sizeof(int)) };
+    if (arena_ok(&a, "a pass's memory plan", err)) {
+        arena_free(&a);
+        return -1;
+    }
+    for (size_t i = 0; i < acts; i++) l.act[i] = l.grad[i] = -1;
+    for (size_t i = 0; i < ops; i++) l.stat[i] = -1;
+    plan_down(&l, p);
+    if (p->mode & (WANT_DX | WANT_DW)) plan_up(&l, p);
+    p->bytes = plan_blocks(l.b, l.n, share);
+    for (size_t i = 0; i < acts; i++) p->act_off[i] = l.act[i] < 0 ? (size_t)-1 : l.b[l.act[i]].off;
+    for (size_t i = 0; i < acts; i++) p->grad_off[i] = l.grad[i] < 0 ? (size_t)-1 : l.b[l.grad[i]].off;
+    for (size_t i = 0; i < ops; i++) p->stat_off[i] = l.stat[i] < 0 ? (size_t)-1 : l.b[l.stat[i]].off;
+    arena_free(&a);
+    return 0;
+}
+
+int pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err) {
+    const size_t acts = (size_t)net->n_act, ops = (size_t)net->n_op;
+    *p = (Pass){ .net = net, .dev = net->dev, .mode = mode, .batch = batch };
+    p->act = arena_alloc(&p->arena, acts, sizeof *p->act);
+    p->grad = arena_alloc(&p->arena, acts, sizeof *p->grad);
+    p->conv = arena_alloc(&p->arena, ops, sizeof *p->conv);
+    p->norm = arena_alloc(&p->arena, ops, sizeof *p->norm);
+    p->act_off = arena_alloc(&p->arena, acts, sizeof(size_t));
+    p->grad_off = arena_alloc(&p->arena, acts, sizeof(size_t));
+    p->stat_off = arena_alloc(&p->arena, ops, sizeof(size_t));
+    if (arena_ok(&p->arena, "a pass", err)) return -1;
+    for (size_t i = 0; i < acts; i++) {
+        p->act[i] = net->act[i];
+        p->act[i].n = batch;
+        p->grad[i] = p->act[i];
+    }
+    return plan(p, share, err);
+}
+
+int pass_open(Pass *p, Net *net, int batch, int mode, Err *err) {
+    if (pass_plan(p, net, batch, mode, 1, err)) return -1;
+    for (int i = 0; i < net->n_op; i++) {
+        const Op *op = &net->op[i];
+        if (op->kind != OP_CONV) continue;
+        p->conv[i] = (Conv){ .x = p->act[op->x], .y = p->act[op->y], .size = op->size, .stride = op->stride,
+                             .pad = op->pad, .x_plain = is_plain(net, op->x), .y_plain = is_plain(net, op->y),
+                             .want = mode & (WANT_DX | WANT_DW), .filter = &net->filter[op->filter] };
+        if (op->x == 0 && !(mode & WANT_DX)) p->conv[i].want &= WANT_DW;
+        else if (mode & WANT_DW) p->conv[i].want |= WANT_DX;
+        net->dev->be.conv_open(net->dev, &p->conv[i]);
+    }
+    net_changed(net);                                // packed copies that were just made are empty
+    return dev_check(net->dev, err);
+}
+
+static void *at(void *mem, size_t off) { return off == (size_t)-1 ? NULL : (char *)mem + off; }
+
+void pass_bind(Pass *p, void *mem) {
+    const Net *net = p->net;
+    for (int i = 0; i < net->n_act; i++) {
+        p->act[i].p = at(mem, p->act_off[i]);
+        p->grad[i].p = at(mem, p->grad_off[i]);
+    }
+    for (int i = 0; i < net->n_op; i++) {
+        const Op *op = &net->op[i];
+        if (op->kind != OP_NORM) continue;
+        p->norm[i] = (Norm){ .eps = net->eps, .momentum = net->momentum, .leak = net->leak, .add_dx = op->add_dx };
+        if (op->stat < 0) continue;
+        const Stat *s = &net->stat[op->stat];
+        Norm *o = &p->norm[i];
+        o->batch_stats = !(p->mode & STATS_RUNNING);
+        o->update = o->batch_stats && (p->mode & STATS_UPDATE);
+        o->gamma = net->w + net->par[op->w].off;
+        o->beta = net->w + net->par[op->b].off;
+        o->run_mean = net->state + s->off;
+        o->run_var = o->run_mean + s->len;
+        o->mean = at(mem, p->stat_off[i]);
+        o->rstd = o->mean + s->len;
+    }
+}
+
+void pass_close(Pass *p) {
+    for (int i = 0; p->conv && i < p->net->n_op; i++)
+        if (p->conv[i].impl) p->dev->be.conv_close(p->dev, &p->conv[i]);
+    arena_free(&p->arena);
+    memset(p, 0, sizeof *p);
+}
+
+// ---- running ----------------------------------------------------------------------------------------
+
+void pass_forward(Pass *p, void *x) {
+    Net *net = p->net;
+    Dev *dev = p->dev;
+    p->act[0].p = x;
+    for (int i = 0; i < net->n_op; i++) {
+        const Op *op = &net->op[i];
+        Tensor *in = &p->act[op->x], *y = &p->act[op->y];
+        switch (op->kind) {
+        case OP_CONV: dev->be.conv_fwd(dev, &p->conv[i], in, net->w + net->par[op->b].off, y); break;
+        case OP_NORM: dev->be.norm_fwd(dev, &p->norm[i], in, op->r < 0 ? NULL : &p->act[op->r], y); break;
+        case OP_POOL: dev->be.pool_fwd(dev, in, y); break;
+        }
+    }
+    net->batches += p->mode & STATS_UPDATE && !(p->mode & STATS_RUNNING);
+}
+
+void pass_backward(Pass *p) {
+    const Net *net = p->net;
+    Dev *dev = p->dev;
+    const int want_dw = p->mode & WANT_DW;
+    for (int i = net->n_op - 1; i >= 0; i--) {
+        const Op *op = &net->op[i];
+        const Tensor *x = &p->act[op->x], *dy = &p->grad[op->y];
+        Tensor *dx = p->grad[op->x].p ? &p->grad[op->x] : NULL;
+        real *dw = want_dw && op->w >= 0 ? net->dw + net->par[op->w].off : NULL;
+        real *db = want_dw && op->b >= 0 ? net->dw + net->par[op->b].off : NULL;
+        switch (op->kind) {
+        case OP_CONV:
+            if (op->bias_lost && !(p->mode & STATS_RUNNING)) db = NULL;     // exactly zero
+            if (dw) dev->be.conv_dw(dev, &p->conv[i], x, dy, dw, db);
+            if (dx) dev->be.conv_dx(dev, &p->conv[i], dy, dx);
+            break;
+        case OP_NORM: dev->be.norm_bwd(dev, &p->norm[i], x, dy, dx, dw, db); break;
+        case OP_POOL: dev->be.pool_bwd(dev, dy, dx); break;
+        }
+    }
+}
+
+Tensor *pass_logits(Pass *p) { return &p->act[p->net->n_act - 1]; }
+Tensor *pass_logits_grad(Pass *p) { return &p->grad[p->net->n_act - 1]; }
+Tensor *pass_input_grad(Pass *p) { return &p->grad[0]; }

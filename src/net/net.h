@@ -1,0 +1,117 @@
+// net.h - a network is a flat list of ops over numbered tensors.
+//
+// Net says what is computed; a Pass says in which mode: how many images, which gradients, which
+// statistics, on which device. Training, sampling, inference and attacks are Passes over one Net,
+// not four programs. Forward walks the list down, backward walks it up.
+#ifndef NET_H
+#define NET_H
+#include "base/arena.h"
+#include "dev/backend.h"
+
+typedef enum { NORM_NONE, NORM_BATCH } NormKind;
+typedef enum { STEM_3X3, STEM_4X4 } StemKind;     // stride 1 pad 1; stride 2 pad 1
+
+typedef struct {
+    int depth, width;           // wrn-DEPTH-WIDTH, depth = 6n + 4
+    int channels, side;         // of the images: 1 or 3; 28, 32 or 64
+    int classes;                // 2 to 1000
+    NormKind norm;
+    StemKind stem;
+} NetSpec;
+
+typedef enum { OP_CONV, OP_NORM, OP_POOL } OpKind;
+
+typedef struct {
+    OpKind kind;
+    int x, r, y;                // activations: input; residual, added to x in place, or -1; output
+    int w, b;                   // parameters (weight and bias, gamma and beta), or -1
+    int size, stride, pad;
+    int filter;                 // OP_CONV: which of Net.filter
+    int stat;                   // OP_NORM: which pair of Net.stat, or -1
+    int add_dx;                 // backward adds to dx, because a later reader of x stored it
+    int bias_lost;              // the bias cannot change anything where norms use batch statistics
+} Op;
+
+typedef struct {
+    char   name[56];            // PyTorch's state-dict name
+    int    rank, dim[4];
+    size_t off, len;            // in the flat block
+    int    fan_in;              // for the initialisation; 0: gamma, -1: beta
+} Param;
+
+typedef struct {                // running statistics of one norm: mean at off, variance at off + len
+    char   name[56];            // "f.layer1.0.bn1"
+    size_t off, len;
+} Stat;
+
+typedef struct {
+    NetSpec spec;
+    Arena   arena;
+    Op     *op;     int n_op;
+    Tensor *act;    int n_act;  // shapes for one image; act[0] the image, the last the logits
+    Param  *par;    int n_par;
+    Stat   *stat;   int n_stat;
+    Filter *filter; int n_filter;
+    size_t  n_w, n_state;       // lengths of the flat blocks
+    real    eps, leak, momentum;
+    // on the device, after net_alloc
+    Dev    *dev;
+    real   *w, *dw, *state;     // parameters, gradients, running statistics
+    uint64_t batches;           // PyTorch's num_batches_tracked
+} Net;
+
+int  net_parse(NetSpec *spec, const char *model, Err *err);      // "wrn-28-10" -> depth, width
+int  net_build(Net *net, const NetSpec *spec, Err *err);         // the list alone: no device yet
+int  net_alloc(Net *net, Dev *dev, Err *err);                    // w, dw, state on dev, not filled
+int  net_init(Net *net, uint64_t seed, Err *err);                // spec'd random weights, fresh statistics
+void net_changed(Net *net);                                      // call after w has been written
+void net_zero_grad(Net *net);
+void net_free(Net *net);
+uint64_t net_macs(const Net *net);                               // multiply-adds of one forward pass and image
+uint64_t op_macs(const Net *net, const Op *op);
+void op_describe(const Net *net, const Op *op, char *dst, size_t n);   // "conv 3x3 160 -> 320, 32x32"
+
+enum {                          // Pass.mode, beside WANT_DX and WANT_DW
+    STATS_RUNNING = 4,          // normalise with the running statistics
+    STATS_UPDATE = 8,           // move the running statistics
+    MODE_TRAIN = WANT_DW | STATS_UPDATE,
+    MODE_SAMPLE = WANT_DX,
+    MODE_INFER = STATS_RUNNING,
+    MODE_ATTACK = WANT_DX | STATS_RUNNING,
+};
+
+typedef struct {
+    Net    *net;
+    Dev    *dev;
+    int     mode, batch;
+    size_t  bytes;              // what it needs; nothing more is allocated by running it
+    Tensor *act, *grad;         // by activation number; grad[i].p NULL: not wanted
+    Conv   *conv;               // by op
+    Norm   *norm;
+    size_t *act_off, *grad_off, *stat_off;   // in the memory, (size_t)-1: none
+    Arena   arena;
+} Pass;
+
+// Plans a pass (p->bytes), then opens its convolutions. pass_bind gives it memory: passes that never
+// run together may share one block. Nothing but logits, their gradient and the input gradient is
+// there for others to read, and only until another pass runs in the same memory.
+// pass_plan is the plan alone: the net may have no device; share = 0 gives every tensor a place of its own.
+int  pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err);
+int  pass_open(Pass *p, Net *net, int batch, int mode, Err *err);
+void pass_bind(Pass *p, void *mem);
+void pass_close(Pass *p);
+// x: plain images [batch][channels][side][side] on the device; read again by pass_backward.
+void pass_forward(Pass *p, void *x);
+void pass_backward(Pass *p);                                 // from logits_grad(p)
+Tensor *pass_logits(Pass *p);
+Tensor *pass_logits_grad(Pass *p);
+Tensor *pass_input_grad(Pass *p);
+
+// plan.c: gives n blocks an offset each such that blocks alive at the same time do not overlap, and
+// returns the total. With share = 0 no two blocks overlap.
+typedef struct { int born, dies; size_t bytes, off; } Block;
+size_t plan_blocks(Block *b, int n, int share);
+
+// wrn.c
+int wrn_build(Net *net, Err *err);
+#endif

@@ -1,0 +1,34 @@
+// optim.h - learning rates over a run, and the step that follows them.
+#ifndef OPTIM_H
+#define OPTIM_H
+#include "net/net.h"
+
+typedef enum { SCHED_STEP, SCHED_COSINE, SCHED_LINEAR, SCHED_ONECYCLE } SchedKind;
+enum { MAX_DROPS = 8 };
+
+typedef struct {
+    SchedKind kind;
+    double    lr;
+    uint64_t  warmup, total;        // steps; the rate grows as step / warmup first
+    int       n_drop;               // SCHED_STEP: the rate is multiplied ...
+    uint64_t  drop[MAX_DROPS];      // ... from these steps on ...
+    double    factor;               // ... by this
+} Schedule;
+
+double schedule_lr(const Schedule *s, uint64_t step);
+
+typedef enum { OPTIM_SGD, OPTIM_ADAM } OptimKind;
+
+typedef struct {
+    OptimKind kind;
+    Sgd       sgd;
+    Adam      adam;
+    real      ema_keep;             // 0: no average of the weights
+    real     *m, *v, *avg;          // velocity (SGD: v) or moments; averaged weights; each [n_w] or NULL
+    real     *avg_state;            // running statistics that belong to avg, or NULL
+} Optim;
+
+int  optim_open(Optim *o, Net *net, Err *err);      // kind, sgd, adam, ema_keep set; memory zeroed, avg = w
+void optim_step(Optim *o, Net *net, const Now *now);// reads net->dw; ends with net_changed
+void optim_close(Optim *o, Net *net);
+#endif

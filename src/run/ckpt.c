@@ -1,0 +1,278 @@
+// ckpt.c - see ckpt.h.
+#include "run/ckpt.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const StType real_type = sizeof(real) == 8 ? ST_F64 : ST_F32;
+
+// ---- weights by name ---------------------------------------------------------------------------
+
+static void declare_net(StWriter *w, const Net *net, StType type) {
+    for (int i = 0; i < net->n_par; i++) {
+        uint64_t shape[4];
+        for (int k = 0; k < net->par[i].rank; k++) shape[k] = (uint64_t)net->par[i].dim[k];
+        st_declare(w, net->par[i].name, type, net->par[i].rank, shape);
+    }
+    for (int i = 0; i < net->n_stat; i++) {
+        const uint64_t len = net->stat[i].len;
+        char name[96];
+        snprintf(name, sizeof name, "%s.running_mean", net->stat[i].name);
+        st_declare(w, name, type, 1, &len);
+        snprintf(name, sizeof name, "%s.running_var", net->stat[i].name);
+        st_declare(w, name, type, 1, &len);
+    }
+}
+
+// The counters come first: they are 8 bytes wide, and tensors lie without gaps.
+static void declare_counters(StWriter *w, const Net *net) {
+    for (int i = 0; i < net->n_stat; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s.num_batches_tracked", net->stat[i].name);
+        st_declare(w, name, ST_I64, 0, NULL);
+    }
+}
+
+static void write_counters(StWriter *w, const Net *net) {
+    const int64_t batches = (int64_t)net->batches;
+    for (int i = 0; i < net->n_stat; i++) st_write(w, &batches, sizeof batches);
+}
+
+static void write_half(StWriter *w, const real *v, size_t n) {
+    uint16_t h[1024];
+    for (size_t i = 0; i < n; i += 1024) {
+        const size_t m = n - i < 1024 ? n - i : 1024;
+        for (size_t k = 0; k < m; k++) h[k] = f32_to_f16((float)v[i + k]);
+        st_write(w, h, m * sizeof *h);
+    }
+}
+
+// A device array, a piece at a time through `room` (n_room reals).
+static void write_device(StWriter *w, Dev *dev, const real *p, size_t n, int half, real *room, size_t n_room) {
+    for (size_t i = 0; i < n; i += n_room) {
+        const size_t m = n - i < n_room ? n - i : n_room;
+        dev->be.copy_out(dev, room, p + i, m * sizeof *room);
+        if (half) write_half(w, room, m);
+        else st_write(w, room, m * sizeof *room);
+    }
+}
+
+static void write_net(StWriter *w, Net *net, const real *p, const real *state, int half, real *room, size_t n_room) {
+    for (int i = 0; i < net->n_par; i++)
+        write_device(w, net->dev, p + net->par[i].off, net->par[i].len, half, room, n_room);
+    for (int i = 0; i < 2 * net->n_stat; i++) {              // mean, variance, mean, ...
+        const Stat *s = &net->stat[i / 2];
+        write_device(w, net->dev, state + s->off + (i % 2 ? s->len : 0), s->len, half, room, n_room);
+    }
+}
+
+static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, Err *err) {
+    const StTensor *t = st_find(st, name);
+    if (!t) return err_set(err, ERR_DATA, "%s: there is no tensor '%s'", st->path, name);
+    real *v = malloc((n + 1) * sizeof *v);
+    if (!v) return err_set(err, ERR_MEM, "out of memory for '%s'", name);
+    const int rc = sizeof(real) == 8 ? st_read_f64(st, t, (double *)(void *)v, n, err)
+                                     : st_read_f32(st, t, (float *)(void *)v, n, err);
+    if (!rc) dev->be.copy_in(dev, dst, v, n * sizeof *v);
+    dev->be.sync(dev);
+    free(v);
+    return rc ? rc : dev_check(dev, err);
+}
+
+int model_weights(St *st, Net *net, Err *err) {
+    for (int i = 0; i < net->n_par; i++)
+        if (read_device(st, net->par[i].name, net->dev, net->w + net->par[i].off, net->par[i].len, err)) return -1;
+    for (int i = 0; i < net->n_stat; i++) {
+        const Stat *s = &net->stat[i];
+        char name[96];
+        snprintf(name, sizeof name, "%s.running_mean", s->name);
+        if (read_device(st, name, net->dev, net->state + s->off, s->len, err)) return -1;
+        snprintf(name, sizeof name, "%s.running_var", s->name);
+        if (read_device(st, name, net->dev, net->state + s->off + s->len, s->len, err)) return -1;
+        snprintf(name, sizeof name, "%s.num_batches_tracked", s->name);
+        const StTensor *t = st_find(st, name);
+        int64_t batches = 0;
+        if (t && t->type == ST_I64 && st_read_raw(st, t, &batches, sizeof batches, err)) return -1;
+        net->batches = batches > 0 ? (uint64_t)batches : 0;
+    }
+    net_changed(net);
+    return dev_check(net->dev, err);
+}
+
+// ---- complete states -----------------------------------------------------------------------------
+
+static void meta_number(StWriter *w, const char *key, double v) {
+    char text[40];
+    snprintf(text, sizeof text, "%.17g", v);
+    st_meta_add(w, key, text);
+}
+
+static int meta_read(const St *st, const char *key, double *v, Err *err) {
+    const char *text = st_meta(st, key);
+    char *end;
+    if (!text) return err_set(err, ERR_DATA, "%s: no '%s': not a state to go on from", st->path, key);
+    *v = strtod(text, &end);
+    return *end || end == text ? err_set(err, ERR_DATA, "%s: '%s' is '%.40s', expected a number", st->path, key, text) : 0;
+}
+
+// The flat arrays of a state, by name; p NULL: not in this run.
+typedef struct { const char *name; real *p; size_t n; } Part;
+enum { N_PART = 5 };
+static void parts_of(Trainer *t, Part part[N_PART]) {
+    const size_t n_w = t->net.n_w;
+    const Part all[N_PART] = { { "optim.v", t->optim.v, n_w }, { "optim.m", t->optim.m, n_w },
+                               { "ema.weights", t->optim.avg, n_w },
+                               { "ema.statistics", t->optim.avg_state, t->net.n_state },
+                               { "replay", t->replay.x, (size_t)t->replay.n * t->replay.dim } };
+    memcpy(part, all, sizeof all);
+}
+
+static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Now *now, const char *options) {
+    meta_number(w, "step", (double)t->step);
+    meta_number(w, "drawn", t->replay.drawn);
+    meta_number(w, "gap", (double)now->gap);
+    meta_number(w, "attempt", r->attempt);
+    meta_number(w, "lr_scale", r->lr_scale);
+    meta_number(w, "seconds", r->seconds);
+    meta_number(w, "best_accuracy", r->best_accuracy);
+    meta_number(w, "best_step", (double)r->best_step);
+    meta_number(w, "channels", t->net.spec.channels);
+    meta_number(w, "side", t->net.spec.side);
+    st_meta_add(w, "format", "jempp state 1");
+    st_meta_add(w, "options", options);
+    st_meta_add(w, "tuning", t->dev->be.tuning(t->dev));
+    Part part[N_PART];
+    parts_of(t, part);
+    declare_counters(w, &t->net);
+    declare_net(w, &t->net, real_type);
+    for (int i = 0; i < N_PART; i++)
+        if (part[i].p && part[i].n) st_declare(w, part[i].name, real_type, 1, &(uint64_t){ part[i].n });
+}
+
+int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev, Err *err) {
+    enum { ROOM = 1 << 20 };
+    char *options = config_dump(&t->cfg, CMD_TRAIN), fresh[600];
+    real *room = malloc(ROOM * sizeof *room);
+    const Now now = trainer_now(t);
+    int rc = options && room ? 0 : err_set(err, ERR_MEM, "out of memory for a checkpoint");
+    if (!rc && snprintf(fresh, sizeof fresh, "%s.new", path) >= (int)sizeof fresh)
+        rc = err_set(err, ERR_ARG, "%s: file name too long", path);
+    if (!rc) {
+        StWriter w = st_create(fresh);
+        declare_state(&w, t, r, &now, options);
+        write_counters(&w, &t->net);
+        write_net(&w, &t->net, t->net.w, t->net.state, 0, room, ROOM);
+        Part part[N_PART];
+        parts_of(t, part);
+        for (int i = 0; i < N_PART; i++)
+            if (part[i].p && part[i].n) write_device(&w, t->dev, part[i].p, part[i].n, 0, room, ROOM);
+        rc = st_finish(&w, err);
+    }
+    free(options);
+    free(room);
+    if (rc || dev_check(t->dev, err)) return -1;
+    // from here on a good state exists under one of the two names at every moment
+    if (prev && file_exists(path) && rename(path, prev)) return err_set(err, ERR_IO, "%s: cannot be renamed: %s", path, strerror(errno));
+    if (rename(fresh, path)) return err_set(err, ERR_IO, "%s: cannot be renamed: %s", fresh, strerror(errno));
+    return 0;
+}
+
+int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
+    St st;
+    if (st_open(&st, path, err)) return -1;
+    const char *text = st_meta(&st, "options"), *choices = st_meta(&st, "tuning");
+    config_defaults(c);
+    int rc = text ? config_text(c, text, strlen(text), st.path, err)
+                  : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
+    if (tuning) *tuning = choices ? strdup(choices) : NULL;
+    st_close(&st);
+    return rc;
+}
+
+static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
+    double step, drawn, gap, attempt, best_step;
+    if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) || meta_read(st, "gap", &gap, err) ||
+        meta_read(st, "attempt", &attempt, err) || meta_read(st, "lr_scale", &r->lr_scale, err) ||
+        meta_read(st, "seconds", &r->seconds, err) || meta_read(st, "best_accuracy", &r->best_accuracy, err) ||
+        meta_read(st, "best_step", &best_step, err) || model_weights(st, &t->net, err)) return -1;
+    if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 && attempt < 1000 && best_step >= 0))
+        return err_set(err, ERR_DATA, "%s: step %g, drawn %g, attempt %g cannot be", st->path, step, drawn, attempt);
+    Part part[N_PART];
+    parts_of(t, part);
+    for (int i = 0; i < N_PART; i++)
+        if (part[i].p && part[i].n && read_device(st, part[i].name, t->dev, part[i].p, part[i].n, err)) return -1;
+    r->attempt = (int)attempt;
+    r->best_step = (uint64_t)best_step;
+    t->step = (uint64_t)step;
+    t->lr_scale = r->lr_scale;
+    trainer_seed(t, r->attempt);
+    if (t->watch.fake >= 0) replay_rewind(&t->replay, t->seed, t->step, (uint32_t)drawn);
+    const Now now = { .step = (uint32_t)t->step, .gap = (real)gap };
+    t->dev->be.copy_in(t->dev, t->now, &now, sizeof now);
+    return dev_check(t->dev, err);
+}
+
+int ckpt_load(Trainer *t, RunState *r, const char *path, Err *err) {
+    St st;
+    if (st_open(&st, path, err)) return -1;
+    const int rc = load_state(t, r, &st, err);
+    st_close(&st);
+    return rc;
+}
+
+// ---- models to hand on ---------------------------------------------------------------------------
+
+static void write_floats(StWriter *w, const float *v, size_t n) {
+    uint16_t h[1024];                                       // chain starts need no more than fp16
+    for (size_t i = 0; i < n; i += 1024) {
+        const size_t m = n - i < 1024 ? n - i : 1024;
+        for (size_t k = 0; k < m; k++) h[k] = f32_to_f16(v[i + k]);
+        st_write(w, h, m * sizeof *h);
+    }
+}
+
+static char *join_names(const char **name, int n) {
+    size_t len = 1;
+    for (int i = 0; i < n; i++) len += strlen(name[i]) + 1;
+    char *text = calloc(len, 1);
+    for (int i = 0; text && i < n; i++) {
+        if (i) strcat(text, "\n");
+        strcat(text, name[i]);
+    }
+    return text;
+}
+
+int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half, const char *path,
+               Err *err) {
+    enum { ROOM = 1 << 20 };
+    char *options = config_dump(card->cfg, CMD_TRAIN), *names = join_names(card->class_name, net->spec.classes);
+    real *room = malloc(ROOM * sizeof *room);
+    int rc = options && names && room ? 0 : err_set(err, ERR_MEM, "out of memory for a model");
+    if (!rc) {
+        StWriter out = st_create(path);
+        const uint64_t dim = tensor_len(&net->act[0]), groups = (uint64_t)card->n_group, rank = (uint64_t)card->rank;
+        st_meta_add(&out, "format", "jempp model 1");
+        st_meta_add(&out, "options", options);
+        st_meta_add(&out, "classes", names);
+        meta_number(&out, "channels", net->spec.channels);
+        meta_number(&out, "side", net->spec.side);
+        if (!isnan(card->threshold)) meta_number(&out, "threshold", card->threshold);
+        declare_counters(&out, net);
+        declare_net(&out, net, half ? ST_F16 : real_type);
+        if (card->mean) st_declare(&out, "start.mean", ST_F16, 2, (uint64_t[]){ groups, dim });
+        if (card->mean) st_declare(&out, "start.factor", ST_F16, 3, (uint64_t[]){ groups, rank, dim });
+        write_counters(&out, net);
+        write_net(&out, net, w, state, half, room, ROOM);
+        if (card->mean) write_floats(&out, card->mean, groups * dim);
+        if (card->mean) write_floats(&out, card->factor, groups * rank * dim);
+        rc = st_finish(&out, err);
+    }
+    free(options);
+    free(names);
+    free(room);
+    return rc ? rc : dev_check(net->dev, err);
+}

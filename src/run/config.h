@@ -1,0 +1,110 @@
+// config.h - every option of the program, once: one table row gives the flag, the line in a config
+// file, the help, docs/options.md, and the record in run folders and checkpoints.
+#ifndef CONFIG_H
+#define CONFIG_H
+#include "dev/backend.h"
+#include "net/net.h"
+#include "net/optim.h"
+
+typedef enum { PX_CLEAN, PX_SHARED, PX_INDEPENDENT, PX_NONE } PxRule;     // p(x)'s real images
+typedef enum { START_INFORMATIVE, START_GAUSSIAN, START_UNIFORM } StartKind;
+typedef enum { PRIOR_UNIFORM, PRIOR_DATA } PriorKind;
+typedef enum { BN_REAL, BN_ALL } BnRule;                                    // whose statistics run
+typedef enum { ATTACK_NONE, ATTACK_LINF, ATTACK_L2 } AttackKind;
+typedef enum { FROM_FRESH, FROM_BUFFER, FROM_STARTS, FROM_CENTRES } SampleFrom;
+typedef enum { BY_PX, BY_PYX } SampleBy;
+
+typedef struct {
+    // run
+    char   preset[64], data[256], data_dir[512], out[512], init[512];
+    int    resume;
+    char   device[16];
+    int    threads, precision, conv, deterministic;
+    double seed;                    // a whole number below 2^53
+    // network
+    char   model[32];
+    int    norm, stem, side;        // side 0: as the data has it
+    int    n_classes, channels;     // 0: as the data has them
+    // length
+    int    batch, iterations;
+    double epochs, minutes;
+    int    train_images, valid_images;
+    // chains
+    int    steps, inner;
+    double step_size, clip, noise;  // clip 0: no limit
+    int    clamp, start, prior, buffer, conditional;
+    double reinit;
+    // objective
+    int    px;
+    double px_weight, pyx_weight, pxy_weight, penalty;
+    double sigma;                   // noise on real images
+    int    pad, flip;
+    int    bn_stats;
+    double bn_momentum;
+    // learning
+    int    optimizer, schedule, warmup;
+    double lr, momentum, weight_decay, decay_factor, ema;
+    char   decay_at[64];            // fractions of the run: "1/3,2/3,5/6"
+    // adversarial training
+    int    attack, attack_steps;
+    double attack_radius;           // in [0, 1] pixel units
+    // care
+    double gap_limit, loss_limit, checkpoint_minutes;
+    int    retries;
+    // using a model: sample, predict, export, bench, data, ...
+    int    count, best, worst, from, by, json, half, zoom, columns, preview;
+    char   classes[256], animation[512], url[1024];
+    // which rows were set by the user, a preset or a file: not by config_defaults
+    unsigned char given[128];
+} Config;
+
+typedef enum {
+    T_FLAG, T_INT, T_NUM,           // a number may be a fraction: 8/255
+    T_WHOLE,                        // a whole number in a double
+    T_TEXT, T_CHOICE,               // a text with choices must be one of them
+    T_PRESET, T_FILE,               // sets many: the name is kept; nothing is kept
+} OptType;
+
+typedef struct {
+    const char *name;               // "weight-decay": --weight-decay 4e-4, weight-decay = 4e-4
+    OptType     type;
+    size_t      at, size;           // where in Config
+    const char *value;              // default
+    double      lo, hi;
+    const char *choices;            // "clean|shared|none", in the order of the enum; a text that may
+                                    // be anything has a word for it in capitals: "DIR"
+    unsigned    commands;           // CMD_TRAIN | ...
+    const char *group, *help;
+} OptRow;
+
+enum { CMD_TRAIN = 1, CMD_SAMPLE = 2, CMD_PREDICT = 4, CMD_EXPORT = 8, CMD_INFO = 16, CMD_BENCH = 32,
+       CMD_DATA = 64, CMD_EVAL = 128, CMD_REPORT = 256, CMD_ALL = 511,
+       MAY_CHANGE = 1 << 16 };      // with --resume
+enum { FRESH_STEPS = 40 };          // of `sample`: new chains have further to go than kept ones
+
+typedef struct { const char *name, *text; } Preset;
+extern const Preset preset_table[];                             // made from presets/; NULL at the end
+
+extern const OptRow config_rows[];
+extern const int    config_n_rows;
+
+void config_defaults(Config *c);
+const OptRow *config_row(const char *name);                     // NULL: no such option
+// One option as text. `where` begins the message of a refusal ("run.conf, line 3: steps", "--steps").
+int  config_set(Config *c, const char *name, const char *value, const char *where, Err *err);
+// Lines "key = value"; a line that begins with # is a comment; `preset` may only come first.
+int  config_text(Config *c, const char *text, size_t n, const char *where, Err *err);
+int  config_file(Config *c, const char *path, Err *err);
+int  config_preset(Config *c, const char *name, Err *err);     // a compiled-in file of presets/
+void config_value(const Config *c, const OptRow *row, char *dst, size_t n);
+int  config_given(const Config *c, const char *name);           // not 0: set, by whomever
+void config_take(Config *c, const Config *from);                // those options that `from` was given
+// "1/3,2/3,5/6" -> numbers that rise within (0, 1); how many, or -1 with err.
+int  config_fractions(const char *text, double *dst, int max, Err *err);
+// All options that `commands` has, a "key = value" line each; malloc'd.
+char *config_dump(const Config *c, unsigned commands);
+// What does not fit together (a Langevin clamp without steps, a half-given attack, ...).
+int  config_check(const Config *c, Err *err);
+// 0, or -1 and the first option by which two runs differ that may not change on --resume.
+int  config_same_run(const Config *old, const Config *now, Err *err);
+#endif

@@ -1,0 +1,541 @@
+// fit.c - see fit.h. fit_loop is the place to begin reading.
+#include "run/fit.h"
+#include "base/file.h"
+#include "base/image.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "run/ckpt.h"
+#include "run/score.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct {
+    Config   cfg;
+    const JemppEvents *ev;
+    char     out[480];
+    int      lock;                   // the run folder, held open and locked: one run at a time
+    Dev      dev;
+    Set      train, valid, test;     // test.n 0: not found
+    Bytes    valid_bytes;            // on the device
+    Trainer  t;
+    Scorer   scorer;
+    RunState state;
+    FILE    *log;
+    float   *logits;                 // of the validation images
+    float   *mean, *factor;          // chain starts for the model; made once
+    double   began, saved_at;        // clock; seconds of training
+    uint64_t told, logged;           // the first step that was told live; the first that is not in the log yet
+    uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
+    double   valid_accuracy;         // the last one, or NaN
+    int      bad_in_a_row;
+    char     text[200];              // the live line
+} Fit;
+
+static void say(const Fit *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(const Fit *f, const char *fmt, ...) {
+    char line[900];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (f->ev && f->ev->line) f->ev->line(f->ev->ctx, line);
+}
+
+static int stop_asked(const Fit *f) { return f->ev && f->ev->stop && f->ev->stop(f->ev->ctx); }
+
+static int file_in(char dst[600], const Fit *f, const char *name, Err *err) {
+    return path_join(dst, 600, f->out, name, err);
+}
+
+static double spent(const Fit *f) { return f->state.seconds + (now_seconds() - f->began); }
+
+// ---- the folder -----------------------------------------------------------------------------------
+
+static int choose_folder(Fit *f, Err *err) {
+    const Config *c = &f->cfg;
+    if (c->resume && !c->out[0]) return err_set(err, ERR_ARG, "--resume needs --out RUN, the folder of the run to go on with");
+    if (c->out[0]) {
+        if (snprintf(f->out, sizeof f->out, "%s", c->out) >= (int)sizeof f->out)
+            return err_set(err, ERR_ARG, "--out %.60s...: name too long", c->out);
+    } else {
+        char when[32];
+        const time_t t = time(NULL);
+        struct tm tm;
+        strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&t, &tm));
+        snprintf(f->out, sizeof f->out, "runs/%s-%s", c->preset[0] ? c->preset : c->model, when);
+    }
+    if (c->resume && !dir_exists(f->out)) return err_set(err, ERR_IO, "%s: no such run folder", f->out);
+    return dir_make(f->out, err);
+}
+
+// The folder itself carries the lock, so that nothing is left behind however the run ends.
+static int lock_folder(Fit *f, Err *err) {
+    f->lock = open(f->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->lock < 0) return err_set(err, ERR_IO, "%s: %s", f->out, strerror(errno));
+    if (flock(f->lock, LOCK_EX | LOCK_NB))
+        return err_set(err, ERR_ARG, "%s: another run is writing into this folder", f->out);
+    char path[600], prev[600];
+    if (file_in(path, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err)) return -1;
+    if (!f->cfg.resume && (file_exists(path) || file_exists(prev)))
+        return err_set(err, ERR_ARG, "%s: holds a run already; --resume goes on with it, another --out begins anew", f->out);
+    if (file_in(path, f, "samples", err)) return -1;
+    return dir_make(path, err);
+}
+
+// The newest state that can be read: `last`, or `prev` where a crash fell between two renames.
+static int find_state(const Fit *f, char path[600], Err *err) {
+    Err why = { 0 };
+    static const char *const names[] = { "last.safetensors", "prev.safetensors" };
+    for (int i = 0; i < 2; i++) {
+        St st;
+        if (file_in(path, f, names[i], err)) return -1;
+        if (!file_exists(path) || st_open(&st, path, &why)) continue;
+        st_close(&st);
+        if (why.kind) say(f, "%s; going back to %s", why.msg, path);
+        return 0;
+    }
+    return err_set(err, ERR_DATA, "%s: no checkpoint to go on from%s%s", f->out, why.kind ? ": " : "", why.msg);
+}
+
+// The run's own options, with those that the user gave now and that may change.
+static int resume_options(Fit *f, const char *path, char **tuning, Err *err) {
+    Config old;
+    if (ckpt_options(path, &old, tuning, err)) return -1;
+    Config now = old;
+    config_take(&now, &f->cfg);
+    if (config_same_run(&old, &now, err)) return -1;
+    // what belongs to this call, not to the run
+    now.resume = 1;
+    snprintf(now.out, sizeof now.out, "%s", f->cfg.out);
+    f->cfg = now;
+    return 0;
+}
+
+static void put_options(JsonOut *j, const Config *c) {
+    json_open_object(j, "options");
+    for (int i = 0; i < config_n_rows; i++) {
+        char value[1100];
+        if (!(config_rows[i].commands & CMD_TRAIN) || config_rows[i].type == T_FILE) continue;
+        config_value(c, &config_rows[i], value, sizeof value);
+        json_put_string(j, config_rows[i].name, value);
+    }
+    json_close(j);
+}
+
+static int write_record(Fit *f, Err *err) {
+    JsonOut j = { .indent = 2 };
+    char path[600], when[40];
+    const time_t t = time(NULL);
+    struct tm tm;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+    json_open_object(&j, NULL);
+    json_put_string(&j, "program", "jempp");
+    json_put_string(&j, "version", jempp_version());
+    json_put_string(&j, "written", when);
+    json_put_string(&j, "device", f->dev.be.name);
+    json_put_string(&j, "device_details", f->dev.be.describe(&f->dev));
+    json_put_uint(&j, "parameters", f->t.net.n_w);
+    json_put_uint(&j, "train_images", f->train.n);
+    json_put_uint(&j, "valid_images", f->valid.n);
+    json_put_string(&j, "data_from", f->train.from);
+    json_put_uint(&j, "steps", f->t.step);
+    json_put_uint(&j, "steps_per_epoch", f->t.per_epoch);
+    json_put_double(&j, "seconds", spent(f));
+    json_put_int(&j, "retries", f->state.attempt);
+    json_put_double(&j, "best_valid_accuracy", f->state.best_accuracy < 0 ? NAN : f->state.best_accuracy);
+    json_put_uint(&j, "best_step", f->state.best_step);
+    put_options(&j, &f->cfg);
+    json_put_string(&j, "kernels", f->dev.be.tuning(&f->dev));
+    json_close(&j);
+    size_t n;
+    char *text = json_finish(&j, &n, err);
+    if (!text || file_in(path, f, "run.json", err)) return free(text), -1;
+    Writer w = writer_open(path);
+    write_bytes(&w, text, n);
+    write_bytes(&w, "\n", 1);
+    free(text);
+    return writer_close(&w, err);
+}
+
+// ---- the log --------------------------------------------------------------------------------------
+
+static const char log_head[] = "step\tepoch\tseconds\tlr\tloss\tce\taccuracy\tfx\tfxq\tgap\tvalid_accuracy\n";
+
+// Opens log.tsv for appending, cut back to the lines before `step`.
+static int open_log(Fit *f, uint64_t step, Err *err) {
+    char path[600], line[512];
+    if (file_in(path, f, "log.tsv", err)) return -1;
+    if (f->log) fclose(f->log);
+    f->log = fopen(path, "r+");
+    if (!f->log) f->log = fopen(path, "w+");
+    if (!f->log) return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    long keep = 0;
+    while (fgets(line, sizeof line, f->log)) {
+        const int head = keep == 0, whole = strchr(line, '\n') != NULL;
+        if (!whole || (head && strcmp(line, log_head)) || (!head && strtoull(line, NULL, 10) >= step)) break;
+        keep = ftell(f->log);
+    }
+    if (fseek(f->log, keep, SEEK_SET) || ftruncate(fileno(f->log), keep))
+        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    if (keep == 0) fputs(log_head, f->log);
+    f->logged = step;
+    return 0;
+}
+
+// Brings the log up to the step before t.step. valid: the epoch's accuracy, on its last step, or NaN.
+static void drain_log(Fit *f, double valid) {
+    real row[N_ROW] = { 0 };
+    for (; f->logged < f->t.step; f->logged++) {
+        trainer_row(&f->t, f->logged, row);
+        fprintf(f->log, "%" PRIu64 "\t%.4f\t%.2f\t%.6g\t%.6g\t%.6g\t%.4f\t%.6g\t%.6g\t%.5g\t", f->logged,
+                (double)(f->logged + 1) / (double)f->t.per_epoch, spent(f), (double)row[ROW_LR], (double)row[ROW_LOSS],
+                (double)row[ROW_CE], (double)row[ROW_RIGHT], (double)row[ROW_FX], (double)row[ROW_FXQ], (double)row[ROW_GAP]);
+        if (f->logged + 1 == f->t.step && !isnan(valid)) fprintf(f->log, "%.4f", valid);
+        fputc('\n', f->log);
+    }
+}
+
+static void progress(Fit *f) {
+    real row[N_ROW] = { 0 };
+    if (!f->ev || !f->ev->progress || f->t.step == f->logged) return;      // no step made that is not told
+    if (!f->told) f->told = f->t.step;                      // speed is counted from here: the step before chose kernels
+    trainer_row(&f->t, f->t.step - 1, row);
+    int n = snprintf(f->text, sizeof f->text, "epoch %.1f  ce %.3f  acc %.1f %%", (double)f->t.step / (double)f->t.per_epoch,
+                     (double)row[ROW_CE], 100 * (double)row[ROW_RIGHT]);
+    if (f->t.watch.fake >= 0)
+        n += snprintf(f->text + n, sizeof f->text - (size_t)n, "  f(x) %.2f  f(xq) %.2f", (double)row[ROW_FX], (double)row[ROW_FXQ]);
+    if (!isnan(f->valid_accuracy))
+        snprintf(f->text + n, sizeof f->text - (size_t)n, "  valid %.2f %%", 100 * f->valid_accuracy);
+    f->ev->progress(f->ev->ctx, f->told, f->t.step, f->total, "it", f->text);
+}
+
+// ---- epochs ----------------------------------------------------------------------------------------
+
+// Averaged weights need statistics of their own: those of real batches seen by the averaged net.
+static void average_statistics(Fit *f) {
+    enum { BATCHES = 50 };
+    Trainer *t = &f->t;
+    Pass *p = &t->real;
+    const size_t bytes = t->net.n_state * sizeof(real);
+    const uint64_t batches = t->net.batches;
+    for (int k = 0; k < BATCHES && bytes; k++) {
+        const Now now = { .step = (uint32_t)(t->step + (uint64_t)k) };
+        const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
+        t->dev->be.copy_in(t->dev, t->now, &now, offsetof(Now, lr));
+        t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->now, t->index, NULL);
+        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, (Augment){ 0 }, key, t->now, t->batch[0].x, NULL);
+        for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
+        pass_forward(p, t->batch[0].x);
+    }
+    for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = t->net.momentum;
+    t->net.batches = batches;
+}
+
+static void swap(Dev *dev, real *a, real *b, size_t n, real *room) {
+    dev->be.copy(dev, room, a, n * sizeof *a);
+    dev->be.copy(dev, a, b, n * sizeof *a);
+    dev->be.copy(dev, b, room, n * sizeof *a);
+}
+
+// Exchanges the weights and statistics in use with the averaged ones. dw serves as room: no step is under way.
+static void swap_average(Trainer *t) {
+    if (!t->optim.avg) return;
+    swap(t->dev, t->net.w, t->optim.avg, t->net.n_w, t->net.dw);
+    swap(t->dev, t->net.state, t->optim.avg_state, t->net.n_state, t->net.dw);
+    net_changed(&t->net);
+}
+
+// Means and leading directions of the classes, so that the model can start chains without its data.
+static int chain_starts(Fit *f, Err *err) {
+    const int n_group = f->t.starts.n_group, dim = f->t.starts.dim;
+    if (f->mean || f->t.watch.fake < 0 || !n_group) return 0;
+    f->mean = malloc((size_t)(n_group * dim) * sizeof *f->mean);
+    f->factor = malloc((size_t)(n_group * dim) * STARTS_RANK * sizeof *f->factor);
+    if (!f->mean || !f->factor) return err_set(err, ERR_MEM, "out of memory for chain starts");
+    return starts_factor(f->train.x, f->train.y, f->train.n, n_group, dim, STARTS_RANK, f->mean, f->factor, err);
+}
+
+static int save_best(Fit *f, double threshold, Err *err) {
+    char path[600];
+    if (chain_starts(f, err) || file_in(path, f, "best.safetensors", err)) return -1;
+    const ModelCard card = { &f->cfg, f->train.class_name, threshold, f->t.starts.n_group, STARTS_RANK, f->mean, f->factor };
+    return model_save(&f->t.net, f->t.net.w, f->t.net.state, &card, 0, path, err);
+}
+
+static int save_state(Fit *f, Err *err) {
+    char last[600], prev[600];
+    if (file_in(last, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err)) return -1;
+    drain_log(f, NAN);
+    if (fflush(f->log) || ferror(f->log)) return err_set(err, ERR_IO, "%s/log.tsv: %s", f->out, strerror(errno));
+    RunState now = f->state;
+    now.seconds = spent(f);
+    if (ckpt_save(&f->t, &now, last, prev, err)) return -1;
+    f->saved_at = now.seconds;
+    f->saved_step = f->t.step;
+    f->bad_in_a_row = 0;
+    return write_record(f, err);
+}
+
+// One row a class where there are classes to show: 10 x 10 of the buffer's slots, evenly spread.
+static int sample_grid(Fit *f, Err *err) {
+    enum { SIDE = 10 };
+    Trainer *t = &f->t;
+    char path[600], name[64];
+    if (t->watch.fake < 0) return 0;
+    const size_t dim = t->replay.dim;
+    const int n = t->replay.n < SIDE * SIDE ? t->replay.n : SIDE * SIDE;
+    real *row = malloc(dim * sizeof *row);
+    float *x = malloc((size_t)n * dim * sizeof *x);
+    Image im = { 0 };
+    int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for a picture");
+    for (int i = 0; !rc && i < n; i++) {
+        t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim, dim * sizeof *row);
+        for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
+    }
+    snprintf(name, sizeof name, "samples/step-%07" PRIu64 ".png", t->step);
+    if (!rc) rc = file_in(path, f, name, err);
+    if (!rc) rc = image_grid(&im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
+    if (!rc) rc = image_write_png(&im, path, err);
+    image_free(&im);
+    free(row);
+    free(x);
+    return rc;
+}
+
+// Validation, the best model, a picture. With averaged weights it is those that are judged and kept.
+static int end_epoch(Fit *f, Err *err) {
+    Trainer *t = &f->t;
+    Scores s = { .threshold = NAN };
+    int rc = 0;
+    const Now keep = trainer_now(t);
+    swap_average(t);
+    if (t->optim.avg) average_statistics(f);
+    if (f->valid.n) {
+        rc = scorer_set(&f->scorer, &f->valid_bytes, 0, (int)f->valid.n, f->logits, err);
+        if (!rc) rc = scores_of(&s, f->logits, f->valid.y, f->valid.n, f->valid.classes, err);
+        f->valid_accuracy = rc ? NAN : s.accuracy;
+    }
+    // without validation images the newest model is the best
+    if (!rc && (!f->valid.n || s.accuracy > f->state.best_accuracy)) {
+        f->state.best_accuracy = f->valid.n ? s.accuracy : -1;
+        f->state.best_step = t->step;
+        rc = save_best(f, s.threshold, err);
+    }
+    swap_average(t);
+    t->dev->be.copy_in(t->dev, t->now, &keep, sizeof keep);
+    drain_log(f, f->valid_accuracy);
+    return rc || sample_grid(f, err) ? -1 : dev_check(t->dev, err);
+}
+
+// ---- trouble ----------------------------------------------------------------------------------------
+
+static const char *const reasons[] = { "", "the loss is not finite or beyond its limit", "a gradient is not finite",
+                                       "f(x) and f(x_q) drifted apart" };
+
+// Back to the last good state, with other random numbers; after repeated trouble with half the rate.
+static int go_back(Fit *f, int reason, Err *err) {
+    char path[600];
+    const uint64_t at = f->t.step;
+    const int attempt = f->state.attempt + 1;
+    if (attempt > f->cfg.retries) {
+        say(f, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at, reasons[reason], f->cfg.retries);
+        return err_set(err, ERR_DIVERGED, "%s: diverged near step %" PRIu64 " (%s) and %d retries did not help; more chain steps "
+                       "(--steps), a lower --lr or a smaller --step-size may", f->out, at, reasons[reason], f->cfg.retries);
+    }
+    const double spent_so_far = spent(f);
+    const double scale = ++f->bad_in_a_row > 1 ? f->t.lr_scale / 2 : f->t.lr_scale;
+    const RunState before = f->state;
+    if (find_state(f, path, err) || ckpt_load(&f->t, &f->state, path, err)) return -1;
+    f->state.attempt = attempt;
+    f->state.best_accuracy = before.best_accuracy;
+    f->state.best_step = before.best_step;
+    f->state.seconds = spent_so_far;
+    f->began = now_seconds();
+    f->state.lr_scale = f->t.lr_scale = scale;
+    trainer_seed(&f->t, attempt);
+    if (f->t.watch.fake >= 0) replay_rewind(&f->t.replay, f->t.seed, f->t.step, f->t.replay.drawn);
+    say(f, "diverged near step %" PRIu64 ": %s; going back to step %" PRIu64 " with other random numbers%s (retry %d of %d)",
+        at, reasons[reason], f->t.step, f->bad_in_a_row > 1 ? " and half the learning rate" : "", attempt, f->cfg.retries);
+    return open_log(f, f->t.step, err);
+}
+
+// ---- the run ------------------------------------------------------------------------------------------
+
+static int finished(Fit *f) {
+    if (f->cfg.minutes > 0) {
+        const double limit = 60 * f->cfg.minutes, gone = spent(f);
+        f->t.time_share = fmin(gone / limit, 1);
+        f->total = f->t.step;
+        if (gone < limit) f->total = (uint64_t)((double)f->t.step * limit / fmax(gone, 1e-3)) + 1;
+        return gone >= limit;
+    }
+    return f->t.step >= f->total;
+}
+
+static int due(const Fit *f) {
+    return f->cfg.checkpoint_minutes > 0 && spent(f) - f->saved_at >= 60 * f->cfg.checkpoint_minutes;
+}
+
+static int fit_loop(Fit *f, int *stopped, Err *err) {
+    Trainer *t = &f->t;
+    const uint64_t look = strcmp(f->dev.be.name, "cuda") ? 1 : 50;      // how often the host may wait
+    for (;;) {
+        const int last = finished(f);
+        const int epoch_over = t->step && t->step % t->per_epoch == 0;
+        if (t->step % look == 0 || epoch_over || last) {
+            if (dev_check(&f->dev, err)) return -1;
+            const Now now = trainer_now(t);
+            if (now.halt) {
+                if (go_back(f, now.halt, err)) return -1;
+                continue;
+            }
+            progress(f);
+            if (!((epoch_over || last) && t->step > f->saved_step)) drain_log(f, NAN);
+            const int calm = !(f->cfg.gap_limit > 0) || now.gap < (real)(f->cfg.gap_limit / 2);
+            if ((epoch_over || last) && t->step > f->saved_step && end_epoch(f, err)) return -1;
+            *stopped = !last && stop_asked(f);
+            if (t->step > f->saved_step && calm && (epoch_over || last || *stopped || due(f)) && save_state(f, err)) return -1;
+            if (last || *stopped) return 0;
+        }
+        trainer_step(t);
+    }
+}
+
+static int load_data(Fit *f, Err *err) {
+    const Config *c = &f->cfg;
+    const DataOpts o = { c->data_dir[0] ? c->data_dir : NULL, c->side, c->channels, (uint64_t)c->seed };
+    Set all = { 0 };
+    if (set_load(&all, c->data, HALF_TRAIN, &o, err)) return -1;
+    size_t valid = (size_t)c->valid_images;
+    if (valid > all.n / 5) valid = all.n / 5;                        // small sets keep four fifths to learn from
+    const int rc = set_split(&all, valid, (size_t)c->train_images, (uint64_t)c->seed, &f->train, &f->valid, err);
+    set_free(&all);
+    Err none = { 0 };
+    if (!rc && (strncmp(c->data, "cifar-file:", 11) == 0 || set_load(&f->test, c->data, HALF_TEST, &o, &none))) f->test.n = 0;
+    return rc;
+}
+
+static int start_weights(Fit *f, Err *err) {
+    char path[600];
+    St st;
+    if (!f->cfg.init[0]) return 0;
+    if (fit_model_path(path, sizeof path, f->cfg.init, err) || st_open(&st, path, err)) return -1;
+    const int rc = model_weights(&st, &f->t.net, err);
+    st_close(&st);
+    return rc;
+}
+
+static void introduce(const Fit *f, const char *note) {
+    const Trainer *t = &f->t;
+    char length[64];
+    if (note[0]) say(f, "note: %s", note);
+    if (f->cfg.minutes > 0) snprintf(length, sizeof length, "%g minutes", f->cfg.minutes);
+    else snprintf(length, sizeof length, "%" PRIu64 " steps (%.4g epochs)", f->total, (double)f->total / (double)t->per_epoch);
+    say(f, "%s: %.2f M parameters, %.3f GMAC an image", f->cfg.model, (double)t->net.n_w / 1e6, (double)net_macs(&t->net) / 1e9);
+    say(f, "%s: %zu training, %zu validation, %zu test images of %d classes, %dx%d, from %s", f->cfg.data, f->train.n,
+        f->valid.n, f->test.n, f->train.classes, f->train.side, f->train.side, f->train.from);
+    say(f, "device %s: %s; %.2f GiB for activations", f->dev.be.name, f->dev.be.describe((Dev *)(uintptr_t)&f->dev),
+        (double)t->mem_bytes / 0x1p30);
+    say(f, "%s, batch %d, into %s", length, f->cfg.batch, f->out);
+}
+
+static int fit_open(Fit *f, Err *err) {
+    char path[600], note[256], *tuning = NULL;
+    int rc = choose_folder(f, err) || lock_folder(f, err) ? -1 : 0;
+    if (!rc && f->cfg.resume) rc = find_state(f, path, err) || resume_options(f, path, &tuning, err) ? -1 : 0;
+    if (!rc) rc = config_check(&f->cfg, err) || load_data(f, err) ? -1 : 0;
+    const DevOpts o = { .threads = f->cfg.threads, .conv = (ConvChoice)f->cfg.conv, .tuning = tuning,
+                        .precision = (Precision)f->cfg.precision, .deterministic = f->cfg.deterministic };
+    if (!rc) rc = dev_open(&f->dev, f->cfg.device, &o, note, err);
+    free(tuning);
+    if (rc) return -1;
+    Trainer *t = &f->t;
+    if (trainer_open(t, &f->dev, &f->cfg, &f->train, f->cfg.resume, err)) return -1;
+    const int infer = f->cfg.batch < 100 ? 100 : f->cfg.batch;
+    if (scorer_open(&f->scorer, &t->net, infer, t->mem, t->mem_bytes, err)) return -1;
+    if (f->valid.n && bytes_upload(&f->valid_bytes, &f->dev, &f->valid, err)) return -1;
+    f->logits = malloc((f->valid.n + f->test.n + 1) * (size_t)f->train.classes * sizeof *f->logits);
+    if (!f->logits) return err_set(err, ERR_MEM, "out of memory for scores");
+    f->total = t->schedule.total;
+    f->began = now_seconds();
+    if (f->cfg.resume ? ckpt_load(t, &f->state, path, err) : start_weights(f, err)) return -1;
+    f->saved_at = f->state.seconds;
+    f->saved_step = t->step;
+    if (open_log(f, t->step, err)) return -1;
+    introduce(f, note);
+    if (f->cfg.resume) say(f, "going on at step %" PRIu64, t->step);
+    return f->cfg.resume ? 0 : save_state(f, err);
+}
+
+// The best model, not the last, is what the user gets: it is that one whose test accuracy is told.
+static int test_best(Fit *f, JemppTrained *result, Err *err) {
+    char path[600];
+    St st;
+    Scores s;
+    Bytes test = { 0 };
+    if (!f->test.n || file_in(path, f, "best.safetensors", err) || !file_exists(path)) return 0;
+    if (st_open(&st, path, err)) return -1;
+    int rc = model_weights(&st, &f->t.net, err);
+    st_close(&st);
+    if (!rc) rc = bytes_upload(&test, &f->dev, &f->test, err);
+    if (!rc) rc = scorer_set(&f->scorer, &test, 0, (int)f->test.n, f->logits, err);
+    if (!rc) rc = scores_of(&s, f->logits, f->test.y, f->test.n, f->test.classes, err);
+    bytes_free(&test, &f->dev);
+    if (rc) return -1;
+    result->test_accuracy = s.accuracy;
+    result->test_ece = s.ece;
+    return 0;
+}
+
+static void fit_close(Fit *f) {
+    scorer_close(&f->scorer);
+    if (f->dev.be.name) bytes_free(&f->valid_bytes, &f->dev);
+    trainer_close(&f->t);
+    if (f->dev.be.name) dev_close(&f->dev);
+    set_free(&f->train);
+    set_free(&f->valid);
+    set_free(&f->test);
+    if (f->log) fclose(f->log);
+    if (f->lock >= 0) close(f->lock);
+    free(f->logits);
+    free(f->mean);
+    free(f->factor);
+}
+
+int fit(const Config *c, const JemppEvents *events, JemppTrained *result, Err *err) {
+    Fit *f = calloc(1, sizeof *f);
+    if (!f) return err_set(err, ERR_MEM, "out of memory");
+    f->cfg = *c;
+    f->ev = events;
+    f->lock = -1;
+    f->valid_accuracy = NAN;
+    f->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
+    *result = (JemppTrained){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
+    int rc = fit_open(f, err);
+    if (!rc) rc = fit_loop(f, &result->stopped, err);
+    if (f->log) fflush(f->log);
+    snprintf(result->out, sizeof result->out, "%s", f->out);
+    result->steps = f->t.step;
+    result->retries = f->state.attempt;
+    if (f->state.best_accuracy >= 0) result->valid_accuracy = f->state.best_accuracy;
+    if (!rc && !result->stopped) rc = test_best(f, result, err);
+    if (f->began > 0) result->seconds = spent(f);
+    fit_close(f);
+    free(f);
+    return rc;
+}
+
+int fit_model_path(char *dst, size_t n, const char *path, Err *err) {
+    if (!dir_exists(path)) return snprintf(dst, n, "%s", path) < (int)n ? 0 : err_set(err, ERR_ARG, "%.80s...: name too long", path);
+    if (path_join(dst, n, path, "best.safetensors", err)) return -1;
+    return file_exists(dst) ? 0 : err_set(err, ERR_DATA, "%s: the run has no model yet (best.safetensors)", path);
+}

@@ -1,0 +1,14 @@
+// fit.h - a whole training run: data, epochs, validation, checkpoints, log, trouble, the end.
+//
+// The run folder: run.json (what was run, on what), log.tsv (a line a step), last and prev (complete
+// states), best (the model), samples/ (a grid an epoch).
+#ifndef FIT_H
+#define FIT_H
+#include "jempp.h"
+#include "run/config.h"
+
+// The file of a run folder or a model's path that holds a model: RUN/best.safetensors, or `path` itself.
+int fit_model_path(char *dst, size_t n, const char *path, Err *err);
+// Trains as c says. Stops early where events->stop says so, with everything saved.
+int fit(const Config *c, const JemppEvents *events, JemppTrained *result, Err *err);
+#endif

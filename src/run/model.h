@@ -1,0 +1,26 @@
+// model.h - a trained model in use: classify, score, sample.
+#ifndef MODEL_H
+#define MODEL_H
+#include "jempp.h"
+#include "run/data.h"
+#include "run/score.h"
+#include "run/starts.h"
+
+struct Jempp {
+    Config   cfg;               // the run's own options; device, threads and data-dir are the user's
+    char     path[600], run[600];    // run: the folder, or "" for a lone file
+    Dev      dev;
+    Net      net;
+    Scorer   scorer;
+    Arena    arena;
+    const char **class_name;
+    float    threshold;         // NaN: unknown
+    int      n_group, rank;     // chain starts that it carries; n_group 0: none
+    float   *mean, *factor;
+};
+
+int  model_open(Jempp *m, const Config *use, const char *path, Err *err);
+void model_close(Jempp *m);
+// Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: what each was started as, or -1.
+int  model_sample(Jempp *m, const Config *use, const JemppEvents *ev, int n, float *images, int *class_of, Err *err);
+#endif

@@ -1,0 +1,24 @@
+// sample.c - see sample.h.
+#include "run/sample.h"
+#include <math.h>
+
+Chain chain_of(const Config *c) {
+    return (Chain){ .steps = c->steps,
+                    .move = { .inner = c->inner, .lr = (real)c->step_size,
+                              .clip = c->clip > 0 ? (real)c->clip : (real)INFINITY,
+                              .noise = (real)c->noise, .clamp = c->clamp },
+                    .energy = c->conditional ? (Energy){ 0, 1, 0 } : (Energy){ 1, 0, 0 } };
+}
+
+void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key, const Now *now) {
+    Backend *be = &p->dev->be;
+    Tensor images = p->act[0];
+    images.p = x;
+    for (int k = 0; k < chain->steps; k++) {
+        pass_forward(p, x);
+        be->head(p->dev, pass_logits(p), y, chain->energy, 1, pass_logits_grad(p), sums);
+        pass_backward(p);                                   // ... the images' gradient
+        key.sub = (uint32_t)k;
+        be->langevin(p->dev, &images, pass_input_grad(p), chain->move, key, now);
+    }
+}

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# cli_test.sh - the program as a user meets it: help, exit codes, messages, info, bench, and a tiny model
+# from training to prediction. JEMPP is the program.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+jempp=${JEMPP:-$here/../build/jempp}
+tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
+failed=0
+
+bad() { echo "FAILED: $*"; sed 's/^/    /' out err 2>/dev/null | head -20; failed=1; }
+
+# expect CODE WORDS ARG...: the exit code, and words somewhere in what it prints
+expect() {
+    local code=$1 words=$2
+    shift 2
+    "$jempp" "$@" >out 2>err </dev/null
+    local rc=$?
+    [ $rc = "$code" ] || bad "jempp $*: exit code $rc, expected $code"
+    grep -qF -e "$words" out err || bad "jempp $*: no '$words'"
+}
+
+is_json() {
+    command -v python3 >/dev/null || return 0
+    python3 -m json.tool out >/dev/null 2>err || bad "jempp $*: not JSON"
+}
+
+# ---- help: every command that is listed has one, and nothing else does
+expect 0 'Commands:' --help
+expect 0 'Commands:' help
+commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out)
+[ "$(echo $commands)" = "train sample predict export info bench data" ] || bad "commands: $commands"
+for c in $commands; do
+    expect 0 "jempp $c - " "$c" --help
+    grep -q '^Usage:' out && grep -q '^Examples:' out && grep -q '^Options, ' out || bad "jempp $c --help"
+    expect 2 '--frobnicate: no such option' "$c" --frobnicate
+    expect 0 "jempp $c - " help "$c"
+done
+expect 0 '0.1.0 (' --version
+
+# ---- what a user gets wrong
+expect 2 'expected a command'
+expect 2 'frobnicate: no such command' frobnicate
+expect 2 'frobnicate: no such command' help frobnicate
+expect 2 'did you mean --steps?' train --stpes 5
+expect 2 '--steps: expected a value after it' train --steps
+expect 2 "--steps: found 'x', expected a whole number" train --steps x
+expect 2 "--steps: found 'x', expected a whole number" train --steps=x
+expect 2 '--zoom: not an option of jempp train; it is for sample' train --zoom 2
+expect 2 '-x: no such option' train -x
+expect 2 'did you mean jempp-m10?' train --preset jempp-m1O
+expect 2 'stray: expected options alone' train stray
+expect 2 'expected --out RUN too' train --resume
+expect 2 'expected one run or model' sample
+expect 2 'expected a run or model, and pictures' predict
+expect 2 'a file to write' export one
+expect 2 'expected list, check NAME or fetch NAME' data
+expect 1 'nosuch.conf' train --config nosuch.conf
+printf 'steps = 3\nsteps = 4\n' >twice.conf
+expect 2 'twice.conf, line 2: steps: given on line 1 already' train --config twice.conf
+expect 2 'model ' info --model resnet-50
+expect 1 'nosuch' info nosuch
+
+# ---- a preset lies below a file, a file below flags, wherever they stand
+printf 'model = wrn-16-2\nbatch = 8\n' >small.conf
+expect 2 'batch = 1' train --batch 1 --config small.conf --preset demo
+expect 2 'buffer = 4: a batch takes 8' train --buffer=4 --config small.conf --preset demo
+
+# ---- the network on paper
+expect 0 '36.49 M parameters, 5.95 GMAC an image' info --model wrn-28-10
+expect 0 '55 ops' info
+expect 0 'no normalisation' info --model wrn-10-1 --norm none
+expect 0 '"parameters": 36489290' info --json
+is_json info --json
+expect 0 'packed weights' info --model wrn-10-1 --batch 2 --device ref
+expect 0 'shapes' data list
+expect 0 '"name": "shapes"' data list --json
+is_json data list --json
+expect 0 'shapes: 5000 training images, 3 x 16 x 16' data check shapes --side 16
+
+# ---- a tiny model all the way
+net="--model wrn-10-1 --stem 4x4 --side 16"
+expect 0 'whole iteration, M = 1, px shared' bench $net --batch 2 --steps 1 --iterations 2 --threads 1
+expect 0 '"iteration_ms": ' bench $net --batch 2 --steps 1 --iterations 2 --threads 1 --json
+is_json bench --json
+expect 0 'run: 12 steps' train $net --data shapes --iterations 12 --batch 16 --steps 2 --px shared --buffer 64 \
+    --train-images 200 --valid-images 100 --warmup 5 --threads 1 --out run
+expect 0 '3x16x16 images' info run
+expect 0 'options of its training' info run
+expect 0 '"options"' info run --json
+is_json info run --json
+expect 0 'grid.png: 3 images' sample run --count 3 --steps 2 --out grid.png --preview --threads 1
+[ "$(head -c 4 grid.png | tail -c 3)" = PNG ] || bad "grid.png is no PNG"
+expect 0 'samples.png: 10 images' sample run --from centres
+expect 0 'log p(x)+c' predict run grid.png
+expect 1 'nosuch.png' predict run grid.png nosuch.png
+grep -q '^grid.png ' out || bad "a picture that is there was not answered"
+expect 0 '"log_px": ' predict run grid.png --json
+is_json predict --json
+expect 0 'model.safetensors: written' export run model.safetensors --half
+expect 0 'grid.png' predict model.safetensors grid.png
+
+# ---- a reader that leaves early is no failure
+exec 3> >(:)
+sleep 0.2
+"$jempp" info >&3 2>err || bad "a closed pipe"
+exec 3>&-
+[ ! -s err ] || bad "a closed pipe is no news"
+[ ! -e /dev/full ] || { "$jempp" info >/dev/full 2>err; [ $? = 1 ] && grep -q 'cannot write' err; } || bad "a full disk"
+
+# ---- a signal saves and stops
+"$jempp" train $net --data shapes --iterations 1000000 --batch 16 --steps 1 --px shared --buffer 64 \
+    --train-images 200 --valid-images 100 --threads 1 --out long >out 2>err </dev/null &
+for _ in $(seq 100); do [ -e long/last.safetensors ] && break; sleep 0.1; done
+kill -TERM $!
+wait $! || bad "exit code $? after SIGTERM"
+grep -q 'jempp train --resume --out long' out || bad "it does not say how to go on"
+expect 2 '--resume: the run has batch = 16, found 8' train --resume --out long --batch 8 --buffer 64
+
+# ---- the documentation is the program's
+"$jempp" options-doc >out
+cmp -s out "$here/../docs/options.md" || bad "docs/options.md differs: jempp options-doc > docs/options.md"
+
+exit $failed

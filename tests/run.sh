@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# run.sh TEST... - runs test programs and scripts, a line each, and counts: a cmocka program its own
+# tests, a script as one. Of what fails all output is shown. Exits 1 where anything failed.
+set -u
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}      # spinning threads starve each other on busy machines
+# The leak check does not survive thread-local storage of loaded modules that it has watched.
+export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:intercept_tls_get_addr=0}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+out=$(mktemp) && trap 'rm -f "$out"' EXIT
+passed=0 failed=0
+
+count() {       # count WORD: the n of every "[  WORD  ] n test(s)" line
+    awk -v word="$1" '$2 == word && $4 ~ /^[0-9]+$/ && $5 ~ /^test/ { n += $4 } END { print n + 0 }' "$out"
+}
+
+for t in "$@"; do
+    start=$EPOCHREALTIME
+    "$t" >"$out" 2>&1 </dev/null
+    rc=$?
+    ms=$(( (${EPOCHREALTIME/./} - ${start/./}) / 1000 ))
+    p=$(count PASSED) f=$(count FAILED) s=$(count SKIPPED)
+    case $t in *.sh) [ $rc = 0 ] && p=1 ;; esac
+    note=
+    [ "$s" = 0 ] || note=", $s skipped"
+    if [ $rc != 0 ]; then
+        [ "$f" != 0 ] || f=1                            # it crashed, or is a script
+        note="$note, FAILED (exit code $rc)"
+    elif [ "$p$f$s" = 000 ]; then
+        f=1 note=", FAILED: it ran no test"
+    fi
+    printf '%-36s %4d.%03d s  %3d passed%s\n' "${t#build/}" $((ms / 1000)) $((ms % 1000)) "$p" "$note"
+    [ "$f" = 0 ] || sed 's/^/    /' "$out"
+    passed=$((passed + p)) failed=$((failed + f))
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,484 @@
+// test_base.c - errors, arenas, files, JSON and progress.
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char dir[] = "/tmp/jempp_base_XXXXXX";
+static char path[64], tmp[72];
+
+static int make_dir(void **state) {
+    (void)state;
+    if (!mkdtemp(dir)) return -1;
+    snprintf(path, sizeof path, "%s/file", dir);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    return 0;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    unlink(path);
+    unlink(tmp);
+    return rmdir(dir);
+}
+
+static void put_file(const char *text) {
+    Writer w = writer_open(path);
+    write_text(&w, "%s", text);
+    assert_int_equal(writer_close(&w, NULL), 0);
+}
+
+static void assert_file(const char *text) {
+    char *data;
+    size_t n;
+    assert_int_equal(file_read(path, 1000, &data, &n, NULL), 0);
+    assert_string_equal(data, text);
+    assert_int_equal(n, strlen(text));
+    free(data);
+}
+
+// ---- errors
+
+static void the_first_error_stays(void **state) {
+    (void)state;
+    Err err = { 0 };
+    assert_int_equal(err_set(&err, ERR_DATA, "%d bytes", 5), -1);
+    assert_int_equal(err_set(&err, ERR_IO, "later"), -1);
+    assert_int_equal(err.kind, ERR_DATA);
+    assert_string_equal(err.msg, "5 bytes");
+    assert_int_equal(err_prefix(&err, "run %s", "a"), -1);
+    assert_string_equal(err.msg, "run a: 5 bytes");
+    assert_int_equal(err_set(NULL, ERR_IO, "nobody listens"), -1);
+}
+
+static void long_and_hostile_messages_are_tamed(void **state) {
+    (void)state;
+    Err err = { 0 };
+    char name[3000];
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = 0;
+    name[0] = '\x1b';
+    err_set(&err, ERR_DATA, "%s", name);
+    err_prefix(&err, "%s", "p");
+    assert_memory_equal(err.msg, "p: ?x", 5);
+    assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
+}
+
+// ---- arenas
+
+static void an_arena_gives_zeroed_aligned_memory(void **state) {
+    (void)state;
+    Arena a = { 0 };
+    Err err = { 0 };
+    for (size_t n = 0; n < 200; n += 13) {
+        char *p = arena_alloc(&a, n, 1);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 64, 0);
+        for (size_t i = 0; i < n; i++) assert_int_equal(p[i]++, 0);
+    }
+    assert_string_equal(arena_strdup(&a, "kept"), "kept");
+    assert_int_equal(arena_ok(&a, "test", &err), 0);
+    arena_free(&a);
+    assert_null(a.head);
+    assert_int_equal(a.bytes, 0);
+}
+
+static void an_arena_remembers_that_it_failed(void **state) {
+    (void)state;
+    Arena a = { 0 };
+    Err err = { 0 };
+    assert_null(arena_alloc(&a, SIZE_MAX / 2, 3));       // the product overflows
+    assert_non_null(arena_alloc(&a, 1, 1));
+    assert_int_equal(arena_ok(&a, "chains", &err), -1);
+    assert_int_equal(err.kind, ERR_MEM);
+    assert_non_null(strstr(err.msg, "out of memory for chains"));
+    arena_free(&a);
+    assert_null(arena_alloc(&a, SIZE_MAX - 10, 1));
+    arena_free(&a);
+}
+
+// ---- files
+
+static void what_is_written_is_read(void **state) {
+    (void)state;
+    Writer w = writer_open(path);
+    write_text(&w, "%d ", 12);
+    write_bytes(&w, "ab", 2);
+    assert_int_equal(w.at, 5);
+    assert_true(file_exists(tmp));
+    assert_int_equal(writer_close(&w, NULL), 0);
+    assert_int_equal(writer_close(&w, NULL), 0);         // once more does nothing
+    assert_false(file_exists(tmp));
+    assert_file("12 ab");
+}
+
+static void reading_is_bounded_and_wants_a_regular_file(void **state) {
+    (void)state;
+    char *data;
+    size_t n;
+    Err err = { 0 };
+    put_file("12345");
+    assert_int_equal(file_read(path, 4, &data, &n, &err), -1);
+    assert_non_null(strstr(err.msg, "5 bytes, at most 4"));
+    err = (Err){ 0 };
+    assert_int_equal(file_read(dir, 4, &data, &n, &err), -1);
+    assert_non_null(strstr(err.msg, "a folder, expected a file"));
+    err = (Err){ 0 };
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(file_read(path, 4, &data, &n, &err), -1);       // and does not wait
+    assert_non_null(strstr(err.msg, "not a regular file"));
+    err = (Err){ 0 };
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(file_read(path, 4, &data, &n, &err), -1);
+    assert_non_null(strstr(err.msg, "No such file"));
+}
+
+static void a_reader_that_ran_out_gives_zeros_and_says_so_at_the_end(void **state) {
+    (void)state;
+    char got[6] = "xxxxx";
+    Err err = { 0 };
+    put_file("abcdef");
+    Reader r = reader_open(path);
+    assert_int_equal(r.size, 6);
+    reader_seek(&r, 2);
+    read_bytes(&r, got, 3);
+    assert_memory_equal(got, "cdexx", 5);
+    read_bytes(&r, got, 2);                              // one is left
+    assert_memory_equal(got, "\0\0exx", 5);
+    reader_seek(&r, 0);
+    read_bytes(&r, got + 2, 3);
+    assert_memory_equal(got, "\0\0\0\0\0", 5);
+    assert_int_equal(reader_close(&r, &err), -1);
+    assert_non_null(strstr(err.msg, "6 bytes, expected at least 5 + 2"));
+    r = reader_open(path);
+    reader_seek(&r, 7);
+    assert_int_equal(reader_close(&r, NULL), -1);
+    r = reader_open("/nowhere/file");
+    read_bytes(&r, got, 3);
+    assert_int_equal(reader_close(&r, &(Err){ 0 }), -1);
+}
+
+static void assert_failed_write_left_the_old(Writer *w, const char *why) {
+    Err err = { 0 };
+    assert_int_equal(writer_close(w, &err), -1);
+    assert_int_equal(err.kind, ERR_IO);
+    assert_non_null(strstr(err.msg, path));
+    assert_non_null(strstr(err.msg, why));
+    assert_int_equal(access(tmp, F_OK), -1);
+    assert_file("old");
+}
+
+static void a_full_disk_is_reported_and_the_old_file_stays(void **state) {
+    (void)state;
+    static char big[100000];
+    put_file("old");
+    assert_int_equal(symlink("/dev/full", tmp), 0);
+    Writer w = writer_open(path);
+    write_bytes(&w, "new", 3);                           // seen when it is flushed
+    assert_failed_write_left_the_old(&w, "No space left");
+    assert_int_equal(symlink("/dev/full", tmp), 0);
+    w = writer_open(path);
+    write_bytes(&w, big, sizeof big);                    // seen at once
+    assert_true(w.failed);
+    write_text(&w, "more");
+    assert_failed_write_left_the_old(&w, "No space left");
+}
+
+static void a_file_over_the_limit_is_reported_and_the_old_file_stays(void **state) {
+    (void)state;
+    static char big[100000];
+    put_file("old");
+    struct rlimit was;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    Writer w = writer_open(path);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 4096, was.rlim_max }), 0);
+    write_bytes(&w, big, sizeof big);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    signal(SIGXFSZ, handler);
+    assert_failed_write_left_the_old(&w, "File too large");
+}
+
+static void a_cancelled_writer_leaves_nothing(void **state) {
+    (void)state;
+    put_file("old");
+    Writer w = writer_open(path);
+    write_text(&w, "new");
+    writer_cancel(&w);
+    write_text(&w, "ignored");
+    assert_int_equal(writer_close(&w, NULL), -1);
+    assert_false(file_exists(tmp));
+    assert_file("old");
+}
+
+static void folders_are_made_with_their_parents(void **state) {
+    (void)state;
+    char deep[128], part[128];
+    Err err = { 0 };
+    assert_int_equal(path_join(deep, sizeof deep, dir, "a/b//c/", &err), 0);
+    assert_int_equal(dir_make(deep, &err), 0);
+    assert_int_equal(dir_make(deep, &err), 0);
+    assert_true(dir_exists(deep));
+    put_file("x");
+    assert_int_equal(path_join(part, sizeof part, path, "d", &err), 0);
+    assert_int_equal(dir_make(part, &err), -1);
+    assert_non_null(strstr(err.msg, "exists and is not a folder"));
+    for (const char *const *p = (const char *const[]){ "a/b/c", "a/b", "a", NULL }; *p; p++) {
+        path_join(part, sizeof part, dir, *p, NULL);
+        assert_int_equal(rmdir(part), 0);
+    }
+}
+
+static void paths_are_joined_or_refused(void **state) {
+    (void)state;
+    char p[8];
+    Err err = { 0 };
+    assert_int_equal(path_join(p, sizeof p, "ab/", "cde", &err), 0);
+    assert_string_equal(p, "ab/cde");
+    assert_int_equal(path_join(p, sizeof p, "", "cde", &err), 0);
+    assert_string_equal(p, "cde");
+    assert_int_equal(path_join(p, sizeof p, "abc", "defg", &err), -1);
+    assert_non_null(strstr(err.msg, "abc/defg"));
+}
+
+// ---- JSON
+
+static void json_is_read(void **state) {
+    (void)state;
+    static const char text[] =
+        " {\"a\": [1, 2.5, -3], \"s\": \"\\u00e9\\n\", \"t\": true, \"z\": null} ";
+    Json *doc;
+    Err err = { 0 };
+    assert_int_equal(json_parse(&doc, text, sizeof text - 1, 2, "x", &err), 0);
+    const Json *a = json_get(doc, "a");
+    double d = 0;
+    uint64_t u = 0;
+    int b = 0;
+    assert_int_equal(json_kind(doc), JSON_OBJECT);
+    assert_int_equal(json_count(doc), 4);
+    assert_int_equal(json_count(a), 3);
+    assert_int_equal(json_double(json_at(a, 2), &d), 0);
+    assert_true(d == -3);
+    assert_int_equal(json_u64(json_at(a, 0), &u), 0);
+    assert_int_equal(u, 1);
+    assert_int_equal(json_u64(json_at(a, 1), &u), -1);   // not whole
+    assert_int_equal(json_u64(json_at(a, 2), &u), -1);   // negative
+    assert_null(json_at(a, 3));
+    assert_string_equal(json_string(json_get(doc, "s")), "\u00e9\n");
+    assert_int_equal(json_bool(json_get(doc, "t"), &b), 0);
+    assert_true(b);
+    assert_int_equal(json_kind(json_get(doc, "z")), JSON_NULL);
+    assert_null(json_get(doc, "A"));                     // case matters
+    assert_null(json_string(json_get(json_get(doc, "none"), "b")));
+    const char *keys[] = { "a", "s", "t", "z" };
+    int i = 0;
+    for (const Json *m = json_first(doc); m; m = json_next(m))
+        assert_string_equal(json_key(m), keys[i++]);
+    json_free(doc);
+}
+
+static void bad_json_is_refused_with_its_place(void **state) {
+    (void)state;
+    static const struct { const char *text, *why; } bad[] = {
+        { "", "wrong at byte 0 of 0" }, { "{", "not JSON" }, { "{} {}", "wrong at byte 3 of 5" },
+        { "[1,]", "not JSON" }, { "\"\xc3\"", "byte 1 is 0xc3" },
+        { "\"\xc0\x80\"", "byte 1 is 0xc0" },
+        { "\"\xed\xa0\x80\"", "byte 1 is 0xed" }, { "[[[1]]]", "nested over 2 deep" },
+        { "\"\\u0000\"", "\\u0000" }, { "[{\"k\":1,\"k\":2}]", "\"k\" is there twice" },
+        { "\"\\\\\\u0000\"", "\\u0000" }, { "\"abc", "not JSON" }, { "nul", "not JSON" },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Json *doc;
+        Err err = { 0 };
+        assert_int_equal(json_parse(&doc, bad[i].text, strlen(bad[i].text), 2, "f.json", &err), -1);
+        assert_null(doc);
+        assert_non_null(strstr(err.msg, "f.json: "));
+        if (!strstr(err.msg, bad[i].why))
+            fail_msg("\"%s\" does not say \"%s\"", err.msg, bad[i].why);
+    }
+    Json *doc;
+    static const char fine[] = "\"\\\\u0000 [[[[ \\\" [[[[\"";           // not what it looks like
+    assert_int_equal(json_parse(&doc, fine, sizeof fine - 1, 2, "f", NULL), 0);
+    assert_string_equal(json_string(doc), "\\u0000 [[[[ \" [[[[");
+    json_free(doc);
+}
+
+static void numbers_that_a_double_cannot_tell_apart_are_not_whole(void **state) {
+    (void)state;
+    static const char text[] = "[9007199254740991, 9007199254740992, 9007199254740993, 1e300]";
+    Json *doc;
+    uint64_t u;
+    assert_int_equal(json_parse(&doc, text, sizeof text - 1, 1, "x", NULL), 0);
+    assert_int_equal(json_u64(json_at(doc, 0), &u), 0);
+    assert_true(u == 9007199254740991u);
+    for (size_t i = 1; i < 4; i++) assert_int_equal(json_u64(json_at(doc, i), &u), -1);
+    json_free(doc);
+}
+
+static void json_is_written(void **state) {
+    (void)state;
+    JsonOut j = { 0 };
+    json_open_object(&j, NULL);
+    json_put_string(&j, "s", "\"\\\n\t\x01 \u00e9 \xff");
+    json_put_string(&j, "none", NULL);
+    json_open_array(&j, "n");
+    json_put_int(&j, NULL, INT64_MIN);
+    json_put_uint(&j, NULL, UINT64_MAX);
+    json_put_double(&j, NULL, 0.1);
+    json_put_double(&j, NULL, 1.0 / 3);
+    json_put_double(&j, NULL, (double)0.3f);
+    json_put_double(&j, NULL, NAN);
+    json_put_double(&j, NULL, -INFINITY);
+    json_put_double(&j, NULL, 1e300);
+    json_close(&j);
+    json_open_object(&j, "o");
+    json_close(&j);
+    json_put_bool(&j, "b", 0);
+    json_close(&j);
+    size_t n;
+    char *text = json_finish(&j, &n, NULL);
+    assert_string_equal(text, "{\"s\":\"\\\"\\\\\\n\\t\\u0001 \u00e9 \\ufffd\",\"none\":null,"
+                              "\"n\":[-9223372036854775808,18446744073709551615,0.1,"
+                              "0.33333333333333331,0.30000001192092896,null,null,1e+300],"
+                              "\"o\":{},\"b\":false}");
+    assert_int_equal(n, strlen(text));
+    Json *doc;
+    assert_int_equal(json_parse(&doc, text, n, 8, "x", NULL), 0);
+    json_free(doc);
+    free(text);
+}
+
+static void json_can_be_indented(void **state) {
+    (void)state;
+    JsonOut j = { .indent = 2 };
+    json_open_object(&j, NULL);
+    json_put_int(&j, "a", 1);
+    json_open_array(&j, "b");
+    json_put_int(&j, NULL, 2);
+    json_close(&j);
+    json_close(&j);
+    char *text = json_finish(&j, NULL, NULL);
+    assert_string_equal(text, "{\n  \"a\": 1,\n  \"b\": [\n    2\n  ]\n}");
+    free(text);
+}
+
+static void json_that_could_not_be_read_is_not_written(void **state) {
+    (void)state;
+    Err err = { 0 };
+    JsonOut j = { 0 };
+    json_open_object(&j, NULL);
+    json_put_int(&j, NULL, 1);                           // a member without a key
+    json_close(&j);
+    assert_null(json_finish(&j, NULL, &err));
+    assert_int_equal(err.kind, ERR_ARG);
+    json_open_array(&j, NULL);                           // never closed
+    assert_null(json_finish(&j, NULL, NULL));
+    json_close(&j);                                      // never opened
+    assert_null(json_finish(&j, NULL, NULL));
+    for (int i = 0; i < 40; i++) json_open_array(&j, NULL);
+    assert_null(json_finish(&j, NULL, NULL));
+}
+
+// ---- progress
+
+static void times_are_written_for_people(void **state) {
+    (void)state;
+    static const struct { double s; const char *text; } known[] = {
+        { 0, "0 s" }, { 12.4, "12 s" }, { 59.6, "1 min 00 s" }, { 252, "4 min 12 s" },
+        { 3 * 3600 + 300, "3 h 05 min" }, { 50 * 3600, "2 d 02 h" }, { -1, "?" }, { NAN, "?" },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char s[32];
+        format_time(s, known[i].s);
+        assert_string_equal(s, known[i].text);
+    }
+}
+
+static void elsewhere_progress_is_a_plain_line_now_and_then(void **state) {
+    (void)state;
+    char *text;
+    size_t n;
+    FILE *f = fopen(path, "w+");
+    assert_non_null(f);
+    Progress p = progress_start(f, "step", 100, 1000);
+    assert_false(p.terminal);
+    for (uint64_t i = 101; i <= 200; i++) progress_at(&p, i, "loss 1.5");
+    progress_note(&p, "saved");
+    progress_end(&p, "done");
+    progress_end(&p, "done");                            // once more does nothing
+    fclose(f);
+    assert_int_equal(file_read(path, 4096, &text, &n, NULL), 0);
+    assert_memory_equal(text, "101/1000 step  ", 15);
+    assert_non_null(strstr(text, " left  loss 1.5\nsaved\n200/1000 step  "));
+    assert_non_null(strstr(text, "step/s  in 0 s  done\n"));
+    free(text);
+}
+
+static void a_terminals_line_is_never_longer_than_the_terminal(void **state) {
+    (void)state;
+    char *text;
+    size_t n;
+    FILE *f = fopen(path, "w+");
+    assert_non_null(f);
+    setenv("COLUMNS", "70", 1);
+    Progress p = progress_start(f, "step", 0, 10);
+    p.terminal = 1;
+    progress_at(&p, 5, "\u00e9\u00e9\u00e9\u00e9 and much more than fits in here");
+    fclose(f);
+    unsetenv("COLUMNS");
+    assert_int_equal(file_read(path, 4096, &text, &n, NULL), 0);
+    assert_memory_equal(text, "\r[==========          ] 5/10 step  ", 34);
+    int shown = 0;
+    for (const char *c = text + 1; *c != '\x1b'; c++) shown += (*c & 0xc0) != 0x80;
+    assert_int_equal(shown, 69);
+    assert_string_equal(text + n - 3, "\x1b[K");
+    free(text);
+}
+
+static void without_a_stream_progress_is_silent(void **state) {
+    (void)state;
+    Progress p = progress_start(NULL, "step", 0, 10);
+    progress_at(&p, 5, "x");
+    progress_note(&p, "x");
+    progress_end(&p, NULL);
+    assert_int_equal(p.done, 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_error_stays),
+        cmocka_unit_test(long_and_hostile_messages_are_tamed),
+        cmocka_unit_test(an_arena_gives_zeroed_aligned_memory),
+        cmocka_unit_test(an_arena_remembers_that_it_failed),
+        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(reading_is_bounded_and_wants_a_regular_file),
+        cmocka_unit_test(a_reader_that_ran_out_gives_zeros_and_says_so_at_the_end),
+        cmocka_unit_test(a_full_disk_is_reported_and_the_old_file_stays),
+        cmocka_unit_test(a_file_over_the_limit_is_reported_and_the_old_file_stays),
+        cmocka_unit_test(a_cancelled_writer_leaves_nothing),
+        cmocka_unit_test(folders_are_made_with_their_parents),
+        cmocka_unit_test(paths_are_joined_or_refused),
+        cmocka_unit_test(json_is_read),
+        cmocka_unit_test(bad_json_is_refused_with_its_place),
+        cmocka_unit_test(numbers_that_a_double_cannot_tell_apart_are_not_whole),
+        cmocka_unit_test(json_is_written),
+        cmocka_unit_test(json_can_be_indented),
+        cmocka_unit_test(json_that_could_not_be_read_is_not_written),
+        cmocka_unit_test(times_are_written_for_people),
+        cmocka_unit_test(elsewhere_progress_is_a_plain_line_now_and_then),
+        cmocka_unit_test(a_terminals_line_is_never_longer_than_the_terminal),
+        cmocka_unit_test(without_a_stream_progress_is_silent),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

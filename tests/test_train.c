@@ -1,0 +1,413 @@
+// test_train.c - chain starts, the replay buffer, the step: laws, bookkeeping, repeatability.
+#include "testing.h"
+#include "run/train.h"
+#include <stdio.h>
+
+enum { SIDE = 4, DIM = SIDE * SIDE };
+
+// n grey images of 4 x 4 in two classes, pixels within +-0.2 so that no draw ever meets the clamp.
+static void toy_set(Set *s, int n) {
+    *s = (Set){ .c = 1, .side = SIDE, .classes = 2, .n = (size_t)n };
+    s->x = arena_alloc(&s->arena, (size_t)n * DIM, 1);
+    s->y = arena_alloc(&s->arena, (size_t)n, sizeof *s->y);
+    const Rng key = { .seed = 9, .stream = RNG_TEST };
+    for (int i = 0; i < n; i++) {
+        s->y[i] = i % 3 == 0;
+        const uint32_t common = rng_below(key, (uint64_t)i * 100, 20);      // neighbours correlate
+        for (int k = 0; k < DIM; k++)
+            s->x[i * DIM + k] = (uint8_t)(110 + 10 * s->y[i] + common + rng_below(key, (uint64_t)(i * 100 + k + 1), 12));
+    }
+}
+
+static double pixel(const Set *s, size_t i, int k) { return s->x[i * DIM + (size_t)k] / 127.5 - 1; }
+
+// Mean and covariance (divided by n) of one class, or of all (cls -1).
+static int moments(const Set *s, int cls, double mean[DIM], double cov[DIM][DIM]) {
+    int n = 0;
+    memset(mean, 0, DIM * sizeof *mean);
+    memset(cov, 0, DIM * sizeof *cov);
+    for (size_t i = 0; i < s->n; i++) {
+        if (cls >= 0 && s->y[i] != cls) continue;
+        n++;
+        for (int k = 0; k < DIM; k++) mean[k] += pixel(s, i, k);
+    }
+    for (int k = 0; k < DIM; k++) mean[k] /= n;
+    for (size_t i = 0; i < s->n; i++)
+        for (int a = 0; a < DIM && (cls < 0 || s->y[i] == cls); a++)
+            for (int b = 0; b < DIM; b++) cov[a][b] += (pixel(s, i, a) - mean[a]) * (pixel(s, i, b) - mean[b]) / n;
+    return n;
+}
+
+// Draws many starts of class `cls` and compares every mean and every covariance within six sigma.
+static void check_law(const char *device, StartKind kind, int n_images, int cls) {
+    enum { DRAWS = 20000 };
+    Dev dev;
+    Set set;
+    Bytes bytes;
+    Starts st;
+    open_device(&dev, device);
+    toy_set(&set, n_images);
+    OK(bytes_upload(&bytes, &dev, &set, err));
+    OK(starts_open(&st, &dev, kind, &bytes, set.x, set.y, 2, err));
+    real *out = malloc(DRAWS * DIM * sizeof *out), *there = dev.be.alloc(&dev, DRAWS * DIM * sizeof *out, "draws");
+    int *number = malloc(DRAWS * sizeof *number), *of = malloc(DRAWS * sizeof *of);
+    for (int i = 0; i < DRAWS; i++) number[i] = i, of[i] = cls;
+    starts_draw(&st, 5, number, of, DRAWS, there, DRAWS);
+    dev.be.copy_out(&dev, out, there, DRAWS * DIM * sizeof *out);
+
+    double mean[DIM], cov[DIM][DIM], m[DIM] = { 0 };
+    moments(&set, kind == START_GAUSSIAN ? -1 : cls, mean, cov);
+    for (int a = 0; a < DIM; a++) cov[a][a] += 1e-4;
+    for (int i = 0; i < DRAWS; i++) for (int a = 0; a < DIM; a++) m[a] += (double)out[i * DIM + a] / DRAWS;
+    for (int a = 0; a < DIM; a++) {
+        assert_close(m[a], mean[a], 6 * sqrt(cov[a][a] / DRAWS));
+        for (int b = 0; b < DIM; b++) {
+            double c = 0;
+            for (int i = 0; i < DRAWS; i++) c += ((double)out[i * DIM + a] - m[a]) * ((double)out[i * DIM + b] - m[b]) / DRAWS;
+            assert_close(c, cov[a][b], 6 * sqrt((cov[a][a] * cov[b][b] + cov[a][b] * cov[a][b]) / DRAWS));
+        }
+    }
+    free(out), free(number), free(of);
+    dev.be.free(&dev, there);
+    starts_close(&st);
+    bytes_free(&bytes, &dev);
+    set_free(&set);
+    dev_close(&dev);
+}
+
+static void chain_starts_have_the_mean_and_covariance_of_their_class(void **state) {
+    (void)state;
+    check_law("ref", START_INFORMATIVE, 120, 1);
+    check_law("ref", START_INFORMATIVE, 12, 0);            // fewer images than pixels
+    check_law("ref", START_GAUSSIAN, 60, 0);
+    if (has_device("cpu")) check_law("cpu", START_INFORMATIVE, 12, 1);
+    if (has_device("cpu")) check_law("cpu", START_INFORMATIVE, 120, 0);
+}
+
+static void devices_draw_the_same_starts(void **state) {
+    (void)state;
+    if (!has_device("cpu")) skip();
+    enum { DRAWS = 70, N = 300, D = 3 * 10 * 10 };         // an odd length, and more draws than a tile
+    real *out[2];
+    for (int k = 0; k < 2; k++) {
+        Dev dev;
+        Set set = { .c = 3, .side = 10, .classes = 3, .n = N };
+        Bytes bytes;
+        Starts st;
+        open_device(&dev, k ? "cpu" : "ref");
+        set.x = arena_alloc(&set.arena, N * D, 1);
+        set.y = arena_alloc(&set.arena, N, sizeof *set.y);
+        const Rng key = { .seed = 2, .stream = RNG_TEST };
+        for (int i = 0; i < N * D; i++) set.x[i] = (uint8_t)rng_below(key, (uint64_t)i, 256);
+        for (int i = 0; i < N; i++) set.y[i] = i % 3;
+        OK(bytes_upload(&bytes, &dev, &set, err));
+        OK(starts_open(&st, &dev, START_INFORMATIVE, &bytes, set.x, set.y, 3, err));
+        int number[DRAWS], cls[DRAWS];
+        for (int i = 0; i < DRAWS; i++) number[i] = 7 + i, cls[i] = i % 3;
+        real *there = dev.be.alloc(&dev, DRAWS * D * sizeof(real), "draws");
+        out[k] = malloc(DRAWS * D * sizeof(real));
+        starts_draw(&st, 5, number, cls, DRAWS, there, DRAWS);
+        dev.be.copy_out(&dev, out[k], there, DRAWS * D * sizeof(real));
+        dev.be.free(&dev, there);
+        starts_close(&st);
+        bytes_free(&bytes, &dev);
+        set_free(&set);
+        dev_close(&dev);
+    }
+    assert_less(distance(out[1], out[0], DRAWS * D), 1e-5);
+    free(out[0]), free(out[1]);
+}
+
+static void low_rank_starts_keep_what_matters_of_the_covariance(void **state) {
+    (void)state;
+    Set set;
+    toy_set(&set, 120);
+    enum { RANK = 8 };
+    float mean[2 * DIM], *factor = malloc(2 * RANK * DIM * sizeof *factor);
+    double mu[DIM], cov[DIM][DIM], off = 0, size = 0;
+    OK(starts_factor(set.x, set.y, set.n, 2, DIM, RANK, mean, factor, err));
+    moments(&set, 1, mu, cov);
+    for (int a = 0; a < DIM; a++) assert_close(mean[DIM + a], mu[a], 1e-6);
+    for (int a = 0; a < DIM; a++) for (int b = 0; b < DIM; b++) {
+        double c = 0;
+        for (int r = 0; r < RANK; r++) c += (double)(factor[(RANK + r) * DIM + a] * factor[(RANK + r) * DIM + b]);
+        off += pow(c - cov[a][b], 2), size += cov[a][b] * cov[a][b];
+    }
+    assert_less(sqrt(off / size), 0.1);                    // one strong direction, white noise besides
+    free(factor);
+    set_free(&set);
+}
+
+// ---- the buffer
+
+typedef struct { Dev dev; Set set; Bytes bytes; Starts starts; Replay replay; Now *now; real *x; } Chains;
+
+static void open_chains(Chains *c, int conditional, double rate) {
+    Config cfg;
+    config_defaults(&cfg);
+    cfg.batch = 8, cfg.buffer = 20, cfg.reinit = rate, cfg.conditional = conditional;
+    open_device(&c->dev, "ref");
+    toy_set(&c->set, 60);
+    OK(bytes_upload(&c->bytes, &c->dev, &c->set, err));
+    OK(starts_open(&c->starts, &c->dev, START_INFORMATIVE, &c->bytes, c->set.x, c->set.y, 2, err));
+    OK(replay_open(&c->replay, &c->starts, &cfg, 3, 2, 0, err));
+    c->now = c->dev.be.alloc(&c->dev, sizeof *c->now, "now");
+    c->x = c->dev.be.alloc(&c->dev, 8 * DIM * sizeof(real), "x");
+}
+
+static void close_chains(Chains *c) {
+    c->dev.be.free(&c->dev, c->now);
+    c->dev.be.free(&c->dev, c->x);
+    replay_close(&c->replay);
+    starts_close(&c->starts);
+    bytes_free(&c->bytes, &c->dev);
+    set_free(&c->set);
+    dev_close(&c->dev);
+}
+
+static int same_row(const real *a, const real *b) { return memcmp(a, b, DIM * sizeof *a) == 0; }
+
+// Brightness tells the toy classes apart: 110 + ... against 120 + ...
+static double brightness(const real *x) {
+    double s = 0;
+    for (int k = 0; k < DIM; k++) s += (double)x[k];
+    return s / DIM;
+}
+
+static void chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start(void **state) {
+    (void)state;
+    enum { STEPS = 2000, MOST = 1200 };
+    Chains c;
+    open_chains(&c, 0, 0.05);
+    real *seen = malloc(MOST * DIM * sizeof *seen);
+    int fresh = 0;
+    for (uint64_t step = 0; step < STEPS; step++) {
+        const uint32_t used = replay_ready(&c.replay, step);
+        *c.now = (Now){ .step = (uint32_t)step, .drawn = c.replay.drawn };
+        replay_take(&c.replay, c.x, c.now);
+        uint32_t found = 0;
+        for (int i = 0; i < 8; i++) {
+            for (int k = 0; k < i; k++) assert_true(c.replay.slot[i] != c.replay.slot[k]);   // no collision
+            if (same_row(c.x + i * DIM, c.replay.x + c.replay.slot[i] * DIM)) continue;
+            found++;
+            assert_true(fresh < MOST);
+            for (int k = 0; k < fresh; k++) assert_false(same_row(c.x + i * DIM, seen + k * DIM));
+            memcpy(seen + fresh++ * DIM, c.x + i * DIM, DIM * sizeof *seen);
+        }
+        assert_int_equal(found, used);
+        c.replay.drawn += used;
+    }
+    const double p = 0.05, n = 8.0 * STEPS;
+    assert_close(fresh, n * p, 5 * sqrt(n * p * (1 - p)));
+    free(seen);
+    close_chains(&c);
+}
+
+static void finished_chains_go_back_to_their_slots(void **state) {
+    (void)state;
+    Chains c;
+    open_chains(&c, 0, 0);
+    real *old = malloc(20 * DIM * sizeof *old);
+    memcpy(old, c.replay.x, 20 * DIM * sizeof *old);
+    *c.now = (Now){ .step = 4 };
+    replay_ready(&c.replay, 4);
+    replay_take(&c.replay, c.x, c.now);
+    for (int i = 0; i < 8 * DIM; i++) c.x[i] = (real)(100 + i / DIM);
+    c.now->halt = HALT_GAP;
+    replay_give(&c.replay, c.x, c.now);                    // in trouble nothing is written
+    assert_memory_equal(c.replay.x, old, 20 * DIM * sizeof *old);
+    c.now->halt = HALT_NO;
+    replay_give(&c.replay, c.x, c.now);
+    int written = 0;
+    for (int s = 0; s < 20; s++) {
+        int from = -1;
+        for (int i = 0; i < 8; i++) if (c.replay.slot[i] == s) from = i;
+        written += from >= 0;
+        if (from >= 0) assert_true(c.replay.x[s * DIM] == (real)(100 + from));
+        else assert_true(same_row(c.replay.x + s * DIM, old + s * DIM));
+    }
+    assert_int_equal(written, 8);
+    free(old);
+    close_chains(&c);
+}
+
+static void chains_with_a_class_begin_in_it(void **state) {
+    (void)state;
+    Chains c;
+    open_chains(&c, 1, 0.5);
+    double mean[2], m[DIM], cov[DIM][DIM];
+    for (int k = 0; k < 2; k++) {
+        moments(&c.set, k, m, cov);
+        mean[k] = 0;
+        for (int i = 0; i < DIM; i++) mean[k] += m[i] / DIM;
+    }
+    double sum[2] = { 0 };
+    int count[2] = { 0 };
+    for (uint64_t step = 0; step < 300; step++) {
+        const uint32_t used = replay_ready(&c.replay, step);
+        *c.now = (Now){ .step = (uint32_t)step, .drawn = c.replay.drawn };
+        replay_take(&c.replay, c.x, c.now);
+        for (int i = 0; i < 8; i++) {
+            assert_int_equal(c.replay.y[i], c.replay.slot[i] >= 10);
+            sum[c.replay.y[i]] += brightness(c.x + i * DIM);
+            count[c.replay.y[i]]++;
+        }
+        c.replay.drawn += used;
+    }
+    for (int k = 0; k < 2; k++) assert_close(sum[k] / count[k], mean[k], 0.25 * fabs(mean[1] - mean[0]));
+    close_chains(&c);
+}
+
+static void a_rewound_buffer_draws_the_same_starts_again(void **state) {
+    (void)state;
+    Chains c;
+    open_chains(&c, 0, 0.3);
+    real first[8 * DIM];
+    uint32_t drawn = 0;
+    for (int again = 0; again < 2; again++) {
+        for (uint64_t step = again ? 30 : 0; step < 40; step++) {
+            if (step == 30 && !again) drawn = c.replay.drawn;
+            const uint32_t used = replay_ready(&c.replay, step);
+            *c.now = (Now){ .step = (uint32_t)step, .drawn = c.replay.drawn };
+            replay_take(&c.replay, c.x, c.now);
+            c.replay.drawn += used;
+        }
+        if (again) assert_memory_equal(first, c.x, sizeof first);
+        memcpy(first, c.x, sizeof first);
+        replay_rewind(&c.replay, 3, 30, drawn);
+    }
+    close_chains(&c);
+}
+
+// ---- augmentation and batches
+
+static void an_epoch_shows_every_image_once(void **state) {
+    (void)state;
+    Dev dev;
+    open_device(&dev, "ref");
+    int seen[2][60] = { { 0 } }, index[8], order[2][56];
+    for (uint32_t step = 0; step < 14; step++) {                       // two epochs of 7 batches of 8
+        const Now now = { .step = step };
+        dev.be.pick(&dev, (Pick){ PICK_EPOCH, 60, 0 }, 8, (Rng){ .seed = 1, .stream = RNG_EPOCH }, &now, index, NULL);
+        for (int i = 0; i < 8; i++) seen[step / 7][index[i]]++, order[step / 7][step % 7 * 8 + (uint32_t)i] = index[i];
+    }
+    for (int e = 0; e < 2; e++) {
+        int once = 0;
+        for (int i = 0; i < 60; i++) once += seen[e][i] == 1;
+        assert_int_equal(once, 56);                                    // the last, short batch is dropped
+    }
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+    dev_close(&dev);
+}
+
+static void augmentation_moves_mirrors_and_adds_noise(void **state) {
+    (void)state;
+    enum { S = 8, N = 400 };
+    Dev dev;
+    open_device(&dev, "ref");
+    uint8_t img[S * S];
+    int label = 3, index[N] = { 0 }, y[N], shift[9] = { 0 }, mirrored = 0;
+    for (int i = 0; i < S * S; i++) img[i] = (uint8_t)(i % S * 10);      // columns tell shift and mirror
+    const Bytes set = { 1, 1, S, img, &label };
+    real *x = malloc(N * S * S * sizeof *x);
+    dev.be.batch(&dev, &set, index, N, (Augment){ 0 }, (Rng){ .seed = 1 }, NULL, x, y);
+    for (int i = 0; i < N * S * S; i++) assert_close(x[i], img[i % (S * S)] / 127.5 - 1, 1e-6);
+    assert_int_equal(y[N - 1], 3);
+    dev.be.batch(&dev, &set, index, N, (Augment){ 3, 1, 0 }, (Rng){ .seed = 1 }, NULL, x, y);
+    for (int k = 0; k < N; k++) {
+        // column value v stands for source column v / 10; the middle two tell direction and offset
+        const int a = (int)lround(((double)x[k * S * S + 3] + 1) * 12.75), b = (int)lround(((double)x[k * S * S + 4] + 1) * 12.75);
+        const int m = b < a;
+        mirrored += m;
+        shift[m ? a - 4 + 3 : a - 3 + 3]++;
+    }
+    assert_close(mirrored, N / 2, 5 * sqrt(N / 4.0));
+    for (int i = 0; i < 7; i++) assert_close(shift[i], N / 7.0, 5 * sqrt(N / 7.0));
+    dev.be.batch(&dev, &set, index, N, (Augment){ 0, 0, (real)0.03 }, (Rng){ .seed = 1 }, NULL, x, y);
+    double s = 0, q = 0;
+    for (int i = 0; i < N * S * S; i++) {
+        const double d = (double)x[i] - (img[i % (S * S)] / 127.5 - 1);
+        s += d, q += d * d;
+    }
+    const double n = N * S * S;
+    assert_close(s / n, 0, 5 * 0.03 / sqrt(n));
+    assert_close(sqrt(q / n), 0.03, 5 * 0.03 / sqrt(2 * n));
+    free(x);
+    dev_close(&dev);
+}
+
+// ---- the step
+
+static void run_steps(const char *device, int threads, int n, const char *conv, real *w, real rows[][N_ROW]) {
+    Dev dev;
+    Trainer t;
+    Config c;
+    Set set;
+    config_defaults(&c);
+    strcpy(c.model, "wrn-10-1");
+    c.batch = 8, c.buffer = 40, c.steps = 2, c.px = PX_CLEAN, c.warmup = 0, c.lr = 0.02, c.noise = 0.01;
+    OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
+    const DevOpts o = { .threads = threads, .conv = strcmp(conv, "direct") ? CONV_AUTO : CONV_DIRECT };
+    OK(dev_open(&dev, device, &o, NULL, err));
+    OK(trainer_open(&t, &dev, &c, &set, 0, err));
+    for (int i = 0; i < n; i++) {
+        trainer_step(&t);
+        trainer_row(&t, (uint64_t)i, rows[i]);
+    }
+    OK(dev_check(&dev, err));
+    dev.be.copy_out(&dev, w, t.net.w, 64 * sizeof *w);
+    trainer_close(&t);
+    set_free(&set);
+    dev_close(&dev);
+}
+
+static void a_run_repeats_itself_bit_for_bit(void **state) {
+    (void)state;
+    real a[64], b[64], ra[6][N_ROW], rb[6][N_ROW];
+    static const char *const devices[] = { "ref", "cpu" };
+    for (size_t k = 0; k < LEN(devices); k++) {
+        if (k && !has_device(devices[k])) continue;
+        run_steps(devices[k], 2, 6, "direct", a, ra);
+        run_steps(devices[k], 2, 6, "direct", b, rb);
+        assert_memory_equal(a, b, sizeof a);
+        assert_memory_equal(ra, rb, sizeof ra);
+    }
+}
+
+static void another_number_of_threads_changes_round_off_alone(void **state) {
+    (void)state;
+    if (!has_device("cpu")) skip();
+    real a[64], b[64], ra[6][N_ROW], rb[6][N_ROW];
+    run_steps("cpu", 1, 6, "direct", a, ra);
+    run_steps("cpu", 2, 6, "direct", b, rb);
+    assert_less(distance(a, b, 64), 1e-4);
+    for (int i = 0; i < 6; i++) assert_close(ra[i][ROW_LOSS], rb[i][ROW_LOSS], 1e-3);
+}
+
+static void devices_take_the_same_steps(void **state) {
+    (void)state;
+    if (!has_device("cpu")) skip();
+    real a[64], b[64], ra[4][N_ROW], rb[4][N_ROW];
+    run_steps("ref", 2, 4, "direct", a, ra);
+    run_steps("cpu", 2, 4, "auto", b, rb);
+    assert_less(distance(a, b, 64), 1e-3);
+    for (int i = 0; i < 4; i++) assert_close(ra[i][ROW_LOSS], rb[i][ROW_LOSS], 2e-3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chain_starts_have_the_mean_and_covariance_of_their_class),
+        cmocka_unit_test(devices_draw_the_same_starts),
+        cmocka_unit_test(low_rank_starts_keep_what_matters_of_the_covariance),
+        cmocka_unit_test(chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start),
+        cmocka_unit_test(finished_chains_go_back_to_their_slots),
+        cmocka_unit_test(chains_with_a_class_begin_in_it),
+        cmocka_unit_test(a_rewound_buffer_draws_the_same_starts_again),
+        cmocka_unit_test(an_epoch_shows_every_image_once),
+        cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
+        cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
+        cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
+        cmocka_unit_test(devices_take_the_same_steps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
