@@ -46,7 +46,8 @@ ISAFLAGS.avx2   := -mavx2 -mfma
 FAST := $(if $(filter asan cov,$(SET)),,-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 
 NVCC      = $(CUDA)/bin/nvcc
-NVCCFLAGS = -std=c++17 -O3 -g -Isrc -lineinfo $(foreach g,$(GPUS),-gencode arch=compute_$(g),code=sm_$(g)) \
+NVCCFLAGS = -std=c++17 -O3 -g -Isrc -lineinfo $(filter -D%,$(SETFLAGS.$(SET))) \
+            $(foreach g,$(GPUS),-gencode arch=compute_$(g),code=sm_$(g)) \
             -gencode arch=compute_$(lastword $(GPUS)),code=compute_$(lastword $(GPUS)) \
             -Xcompiler=-fPIC,-fvisibility=hidden,-Wall$(if $(WERROR),$(comma)-Werror)
 comma := ,
@@ -69,7 +70,7 @@ BASE_OBJ := $(call objects,src/base/err.c src/base/arena.c)# a module brings its
 CPU_OBJ  := $(call objects,$(CPU_SRC)) $(foreach i,$(ISAS),$(patsubst src/%.c,$(OBJ)/%-$(i).o,$(ISA_SRC)))
 CUDA_OBJ := $(patsubst src/%.cu,$(OBJ)/%.o,$(CUDA_SRC))
 MODULES  := $(if $(and $(ONEDNN),$(CPU_SRC)),$(BIN)/jempp-cpu.so) \
-            $(if $(and $(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
+            $(if $(and $(filter release,$(SET)),$(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
             $(if $(and $(MPI),$(MPI_SRC)),$(BIN)/jempp-mpi.so)
 
 # ---- tests: TESTS="test_ops check_layers" picks some
@@ -131,8 +132,9 @@ demo: all
 # Headers are laid out by hand. cppcheck follows values less well than clang-tidy, so two of its checks
 # are off. omp.h is the compiler's: clang comes without one.
 FORMATTED = $(wildcard src/*/*.c src/*/*.cu tests/*.c)
-TIDIED    = $(filter-out $(if $(ONEDNN),,$(CPU_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
-TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) -DISA=base -idirafter $(shell $(CC) -print-file-name=include)
+TIDIED    = $(filter-out src/base/err.c $(if $(ONEDNN),,$(CPU_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
+TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) -DISA=base -include tools/tidy.h \
+            -idirafter $(shell $(CC) -print-file-name=include)
 lint:
 	tools/format.sh $(FORMATTED)
 	cppcheck --quiet --std=c11 --enable=warning,portability,performance --inline-suppr \

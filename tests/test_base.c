@@ -290,13 +290,22 @@ static void json_is_read(void **state) {
 
 static void bad_json_is_refused_with_its_place(void **state) {
     (void)state;
-    static const struct { const char *text, *why; } bad[] = {
-        { "", "wrong at byte 0 of 0" }, { "{", "not JSON" }, { "{} {}", "wrong at byte 3 of 5" },
-        { "[1,]", "not JSON" }, { "\"\xc3\"", "byte 1 is 0xc3" },
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        { "", "wrong at byte 0 of 0" },
+        { "{", "not JSON" },
+        { "{} {}", "wrong at byte 3 of 5" },
+        { "[1,]", "not JSON" },
+        { "\"\xc3\"", "byte 1 is 0xc3" },
         { "\"\xc0\x80\"", "byte 1 is 0xc0" },
-        { "\"\xed\xa0\x80\"", "byte 1 is 0xed" }, { "[[[1]]]", "nested over 2 deep" },
-        { "\"\\u0000\"", "\\u0000" }, { "[{\"k\":1,\"k\":2}]", "\"k\" is there twice" },
-        { "\"\\\\\\u0000\"", "\\u0000" }, { "\"abc", "not JSON" }, { "nul", "not JSON" },
+        { "\"\xed\xa0\x80\"", "byte 1 is 0xed" },
+        { "[[[1]]]", "nested over 2 deep" },
+        { "\"\\u0000\"", "\\u0000" },
+        { "[{\"k\":1,\"k\":2}]", "\"k\" is there twice" },
+        { "\"\\\\\\u0000\"", "\\u0000" },
+        { "\"abc", "not JSON" },
+        { "nul", "not JSON" },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Json *doc;
@@ -394,9 +403,18 @@ static void json_that_could_not_be_read_is_not_written(void **state) {
 
 static void times_are_written_for_people(void **state) {
     (void)state;
-    static const struct { double s; const char *text; } known[] = {
-        { 0, "0 s" }, { 12.4, "12 s" }, { 59.6, "1 min 00 s" }, { 252, "4 min 12 s" },
-        { 3 * 3600 + 300, "3 h 05 min" }, { 50 * 3600, "2 d 02 h" }, { -1, "?" }, { NAN, "?" },
+    static const struct {
+        double s;
+        const char *text;
+    } known[] = {
+        { 0, "0 s" },
+        { 12.4, "12 s" },
+        { 59.6, "1 min 00 s" },
+        { 252, "4 min 12 s" },
+        { 3 * 3600 + 300, "3 h 05 min" },
+        { 50 * 3600, "2 d 02 h" },
+        { -1, "?" },
+        { NAN, "?" },
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         char s[32];

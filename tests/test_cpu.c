@@ -53,8 +53,17 @@ void *aligned_alloc(size_t align, size_t n) {
 
 // ---- two devices, guarded memory, comparison ----------------------------------------------------
 
-typedef struct { Dev *dev; char *p; size_t bytes; } Buf;
-typedef struct { Dev ref, cpu; Buf buf[MAX_BUFS]; int n_buf, lanes; uint32_t step; } Pair;
+typedef struct {
+    Dev *dev;
+    char *p;
+    size_t bytes;
+} Buf;
+typedef struct {
+    Dev ref, cpu;
+    Buf buf[MAX_BUFS];
+    int n_buf, lanes;
+    uint32_t step;
+} Pair;
 
 static void dev_start(Dev *dev, const char *name, DevOpts o) {
     OK(dev_open(dev, name, &o, NULL, err));
@@ -166,14 +175,21 @@ static void same_tensor(Pair *t, Tensor x[2], int plain, double tol, const char 
 
 // ---- convolutions -------------------------------------------------------------------------------
 
-typedef struct { int n, in, out, h, w, size, stride, pad, x_plain, y_plain; } Case;
+typedef struct {
+    int n, in, out, h, w, size, stride, pad, x_plain, y_plain;
+} Case;
 
 static Conv conv_of(const Case *k, Filter *f, int want) {
     return (Conv){ .x = { k->n, k->in, k->h, k->w, NULL },
                    .y = { k->n, k->out, (k->h + 2 * k->pad - k->size) / k->stride + 1,
                           (k->w + 2 * k->pad - k->size) / k->stride + 1, NULL },
-                   .size = k->size, .stride = k->stride, .pad = k->pad, .x_plain = k->x_plain,
-                   .y_plain = k->y_plain, .want = want, .filter = f };
+                   .size = k->size,
+                   .stride = k->stride,
+                   .pad = k->pad,
+                   .x_plain = k->x_plain,
+                   .y_plain = k->y_plain,
+                   .want = want,
+                   .filter = f };
 }
 
 static void conv_agrees(Pair *t, const Case *k, double tol) {

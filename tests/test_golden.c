@@ -17,7 +17,7 @@ typedef struct {
 static const char *device = "ref";
 
 static void set_up(Fixture *f, const char *name) {
-    open_device(&f->dev, device);
+    OK(dev_open(&f->dev, device, &(DevOpts){ .threads = 2, .precision = PREC_FP32 }, NULL, err));
     golden_open(&f->st, "net");
     NetSpec s = { 10, 1, 3, 8, 10, strcmp(name, "none") ? NORM_BATCH : NORM_NONE, STEM_3X3 };
     if (!strcmp(name, "stem4")) s.channels = 1, s.side = 12, s.stem = STEM_4X4;
@@ -57,7 +57,8 @@ static void *open_pass(Fixture *f, Pass *p, int mode) {
 }
 
 // Compares a device array with golden `name`, relative to `size` (0: its own largest element).
-static void compare(Fixture *f, const real *p, size_t n, const char *a, const char *b, double size) {
+static void compare(Fixture *f, const real *p, size_t n, const char *a, const char *b,
+                    double size) {
     size_t count;
     double *v = golden_read(&f->st, a, b, &count);
     real *mine = malloc(n * sizeof *mine);
@@ -68,7 +69,8 @@ static void compare(Fixture *f, const real *p, size_t n, const char *a, const ch
     for (size_t i = 0; size == 0 && i < count; i++) scale = fmax(scale, fabs(v[i]));
     for (size_t i = 0; i < count; i++)
         if (!(fabs((double)mine[i * thin] - v[i]) <= f->tolerance * scale))
-            fail_msg("%s: %s%s[%zu] is %.10g, PyTorch has %.10g", device, a, b, i * thin, (double)mine[i * thin], v[i]);
+            fail_msg("%s: %s%s[%zu] is %.10g, PyTorch has %.10g", device, a, b, i * thin,
+                     (double)mine[i * thin], v[i]);
     free(v), free(mine);
 }
 
@@ -97,7 +99,8 @@ static void check_mode(const char *name, const char *mode_name, int stats) {
     pass_backward(&p);
     compare(&f, pass_input_grad(&p)->p, f.dim, at, "dx", 0);
 
-    const Energy e = { (real)atof(st_meta(&f.st, "a")), (real)atof(st_meta(&f.st, "b")), (real)atof(st_meta(&f.st, "c")) };
+    const Energy e = { (real)atof(st_meta(&f.st, "a")), (real)atof(st_meta(&f.st, "b")),
+                       (real)atof(st_meta(&f.st, "c")) };
     net_zero_grad(&f.net);
     pass_forward(&p, f.x);
     be->head(&f.dev, pass_logits(&p), f.y, e, (real)(1.0 / BATCH), pass_logits_grad(&p), f.sums);
@@ -133,7 +136,8 @@ static void check_steps(const char *name, const char *which) {
     set_up(&f, name);
     void *mem = open_pass(&f, &p, MODE_TRAIN);
     const int none = !strcmp(name, "none"), is_adam = !strcmp(which, ".adam");
-    Optim o = { .kind = is_adam ? OPTIM_ADAM : OPTIM_SGD, .sgd = { (real)0.9, (real)4e-4 },
+    Optim o = { .kind = is_adam ? OPTIM_ADAM : OPTIM_SGD,
+                .sgd = { (real)0.9, (real)4e-4 },
                 .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)4e-4 } };
     OK(optim_open(&o, &f.net, err));
     Now *now = f.dev.be.alloc(&f.dev, sizeof *now, "now");
@@ -147,7 +151,8 @@ static void check_steps(const char *name, const char *which) {
         f.dev.be.head(&f.dev, pass_logits(&p), f.y, (Energy){ 1, -1, 0 }, (real)(1.0 / BATCH),
                       pass_logits_grad(&p), f.sums);
         f.dev.be.copy_out(&f.dev, s, f.sums, sizeof s);
-        assert_close(((double)s[SUM_LSE] - (double)s[SUM_ZY]) / BATCH, wanted[k], f.tolerance * fmax(1, wanted[k]));
+        assert_close(((double)s[SUM_LSE] - (double)s[SUM_ZY]) / BATCH, wanted[k],
+                     f.tolerance * fmax(1, wanted[k]));
         pass_backward(&p);
         optim_step(&o, &f.net, now);
     }

@@ -31,7 +31,8 @@ static void open_trainer(Trainer *t, Dev *dev, const System *o, St *weights) {
     config_defaults(&c);
     strcpy(c.model, "wrn-10-1");
     c.batch = BATCH, c.buffer = SLOTS, c.norm = o->norm, c.optimizer = o->optimizer, c.px = o->px;
-    c.steps = o->steps, c.inner = o->inner, c.clamp = o->clamp, c.clip = o->clip, c.step_size = o->step_size;
+    c.steps = o->steps, c.inner = o->inner, c.clamp = o->clamp, c.clip = o->clip,
+    c.step_size = o->step_size;
     c.weight_decay = o->optimizer == OPTIM_SGD ? 4e-4 : 0;
     some_images(&set);
     OK(trainer_open(t, dev, &c, &set, 0, err));
@@ -51,14 +52,17 @@ static void check_system(const char *device, const System *o) {
     St in, it;
     Trainer t;
     char name[64];
-    OK(dev_open(&dev, device, &(DevOpts){ .threads = 2, .conv = CONV_DIRECT }, NULL, err));
+    OK(dev_open(&dev, device,
+                &(DevOpts){ .threads = 2, .conv = CONV_DIRECT, .precision = PREC_FP32 }, NULL,
+                err));
     golden_open(&in, "net");
     golden_open(&it, "iterate");
     open_trainer(&t, &dev, o, &in);
     double *given[6];
     static const char *const parts[] = { "real", "clean", "start", "y", "slot", "fresh" };
     for (int k = 0; k < 6; k++) given[k] = golden_read(&it, parts[k], "", NULL);
-    double *buffer = golden_read(&it, "buffer", "", NULL), *log = golden_read(&it, o->name, ".log", NULL);
+    double *buffer = golden_read(&it, "buffer", "", NULL),
+           *log = golden_read(&it, o->name, ".log", NULL);
     const int fake = t.watch.fake;
     if (fake >= 0) golden_upload(&dev, t.replay.x, buffer, SLOTS * DIM);
     for (int i = 0; i < STEPS; i++) {
@@ -72,7 +76,8 @@ static void check_system(const char *device, const System *o) {
             dev.be.rows_get(&dev, t.batch[fake].x, t.replay.x, t.replay.slot, BATCH, DIM);
             for (int k = 0; k < BATCH; k++)
                 if (given[5][i * BATCH + k] == 1)
-                    golden_upload(&dev, t.batch[fake].x + k * DIM, given[2] + (i * BATCH + k) * DIM, DIM);
+                    golden_upload(&dev, t.batch[fake].x + k * DIM, given[2] + (i * BATCH + k) * DIM,
+                                  DIM);
         }
         trainer_chain(&t);
         trainer_learn(&t);
@@ -83,7 +88,8 @@ static void check_system(const char *device, const System *o) {
             if (fake < 0 && (k == 1 || k == 2)) continue;
             const double wanted = log[i * 4 + k], found = (double)row[column[k]];
             if (!(fabs(found - wanted) <= tolerance))
-                fail_msg("%s on %s, iteration %d, column %d: %.9g, PyTorch has %.9g", o->name, device, i, k, found, wanted);
+                fail_msg("%s on %s, iteration %d, column %d: %.9g, PyTorch has %.9g", o->name,
+                         device, i, k, found, wanted);
         }
     }
     for (int i = 0; i < t.net.n_par; i++) {                    // sum and sum of squares of each weight
@@ -91,7 +97,8 @@ static void check_system(const char *device, const System *o) {
         real *w = malloc(p->len * sizeof *w);
         dev.be.copy_out(&dev, w, t.net.w + p->off, p->len * sizeof *w);
         double sum = 0, square = 0;
-        for (size_t k = 0; k < p->len; k++) sum += (double)w[k], square += (double)w[k] * (double)w[k];
+        for (size_t k = 0; k < p->len; k++)
+            sum += (double)w[k], square += (double)w[k] * (double)w[k];
         snprintf(name, sizeof name, "%s.sum.", o->name);
         double *wanted = golden_read(&it, name, p->name, NULL);
         assert_close(sum, wanted[0], tolerance * sqrt((double)p->len));

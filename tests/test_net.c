@@ -48,10 +48,12 @@ static void set_up(Fixture *f, const char *device, const NetSpec *spec) {
     for (int i = 0; i < net->n_par; i++)
         if (net->par[i].fan_in <= 0) {
             fill_random(w + net->par[i].off, net->par[i].len, 40 + (uint32_t)i, -0.4, 0.4);
-            for (size_t k = 0; k < net->par[i].len; k++) w[net->par[i].off + k] += net->par[i].fan_in == 0;
+            for (size_t k = 0; k < net->par[i].len; k++)
+                w[net->par[i].off + k] += net->par[i].fan_in == 0;
         }
     for (int i = 0; i < net->n_stat; i++)
-        for (size_t k = 0; k < net->stat[i].len; k++) s[net->stat[i].off + net->stat[i].len + k] += (real)1.5;
+        for (size_t k = 0; k < net->stat[i].len; k++)
+            s[net->stat[i].off + net->stat[i].len + k] += (real)1.5;
     f->dev.be.copy_in(&f->dev, net->w, w, net->n_w * sizeof *w);
     f->dev.be.copy_in(&f->dev, net->state, s, net->n_state * sizeof *s);
     net_changed(net);
@@ -94,11 +96,14 @@ static double run(Fixture *f, Pass *p, Energy e) {
     Tensor *dz = pass_logits_grad(p)->p ? pass_logits_grad(p) : NULL;
     f->dev.be.head(&f->dev, pass_logits(p), f->y, e, (real)(1.0 / BATCH), dz, f->sums);
     f->dev.be.copy_out(&f->dev, s, f->sums, sizeof s);
-    return ((double)e.a * (double)s[SUM_LSE] + (double)e.b * (double)s[SUM_ZY] + (double)e.c * (double)s[SUM_LSE2]) / BATCH;
+    return ((double)e.a * (double)s[SUM_LSE] + (double)e.b * (double)s[SUM_ZY] +
+            (double)e.c * (double)s[SUM_LSE2]) /
+           BATCH;
 }
 
 // Finite differences of v against its gradient g, as a fraction of the gradient's norm.
-static double difference(Fixture *f, Pass *p, Energy e, real *v, const real *g, size_t n, size_t probes) {
+static double difference(Fixture *f, Pass *p, Energy e, real *v, const real *g, size_t n,
+                         size_t probes) {
     const double h = 1e-6;
     double err = 0, size = 0;
     for (size_t k = 0; k < probes; k++) {
@@ -135,11 +140,14 @@ static void check_gradients(const NetSpec *spec, int stats) {
             const Param *par = &f.net.par[i];
             const size_t probes = par->len < 3 ? par->len : 3;
             double off = 0, size = 0;
-            for (size_t j = 0; j < par->len; j++) size += (double)(dw[par->off + j] * dw[par->off + j]);
-            off = difference(&f, &p, energies[k], f.net.w + par->off, dw + par->off, par->len, probes);
+            for (size_t j = 0; j < par->len; j++)
+                size += (double)(dw[par->off + j] * dw[par->off + j]);
+            off = difference(&f, &p, energies[k], f.net.w + par->off, dw + par->off, par->len,
+                             probes);
             // a bias that batch norm removes has no gradient, and its finite difference is round-off
             if (size > 0 && off > 1e-5) fail_msg("%s: off by %g of its norm", par->name, off);
-            if (size == 0 && off * 1e-150 > 1e-8) fail_msg("%s: has a gradient after all", par->name);
+            if (size == 0 && off * 1e-150 > 1e-8)
+                fail_msg("%s: has a gradient after all", par->name);
         }
     }
     free(dx), free(dw);
@@ -276,7 +284,8 @@ static void statistics_move_only_where_the_pass_says_so(void **state) {
         real *old = malloc(f.net.n_state * sizeof *old);
         memcpy(old, f.net.state, f.net.n_state * sizeof *old);
         run(&f, &p, (Energy){ 1, 0, 0 });
-        assert_int_equal(memcmp(old, f.net.state, f.net.n_state * sizeof *old) != 0, modes[k] == MODE_TRAIN);
+        assert_int_equal(memcmp(old, f.net.state, f.net.n_state * sizeof *old) != 0,
+                         modes[k] == MODE_TRAIN);
         assert_int_equal(f.net.batches, modes[k] == MODE_TRAIN);
         free(old);
         close_pass(&f, &p, mem);
@@ -359,19 +368,23 @@ static void blocks_alive_together_never_overlap(void **state) {
         }
         const size_t total = plan_blocks(b, LEN(b), 1);
         assert_true(total <= sum);
-        for (size_t i = 0; i < LEN(b); i++) for (size_t j = 0; j < i; j++) {
-            const int together = b[i].born <= b[j].dies && b[j].born <= b[i].dies;
-            assert_false(together && b[i].off < b[j].off + b[j].bytes && b[j].off < b[i].off + b[i].bytes);
-        }
+        for (size_t i = 0; i < LEN(b); i++)
+            for (size_t j = 0; j < i; j++) {
+                const int together = b[i].born <= b[j].dies && b[j].born <= b[i].dies;
+                assert_false(together && b[i].off < b[j].off + b[j].bytes &&
+                             b[j].off < b[i].off + b[i].bytes);
+            }
         assert_int_equal(plan_blocks(b, LEN(b), 0), sum);
     }
 }
 
 static void a_network_that_cannot_be_is_refused(void **state) {
     (void)state;
-    const NetSpec bad[] = { { 12, 1, 3, 32, 10, NORM_BATCH, STEM_3X3 }, { 10, 0, 3, 32, 10, NORM_BATCH, STEM_3X3 },
-                            { 10, 1, 2, 32, 10, NORM_BATCH, STEM_3X3 }, { 10, 1, 3, 30, 10, NORM_BATCH, STEM_3X3 },
-                            { 10, 1, 3, 32, 1, NORM_BATCH, STEM_3X3 }, { 10, 1, 3, 32, 1001, NORM_BATCH, STEM_3X3 } };
+    const NetSpec bad[] = {
+        { 12, 1, 3, 32, 10, NORM_BATCH, STEM_3X3 }, { 10, 0, 3, 32, 10, NORM_BATCH, STEM_3X3 },
+        { 10, 1, 2, 32, 10, NORM_BATCH, STEM_3X3 }, { 10, 1, 3, 30, 10, NORM_BATCH, STEM_3X3 },
+        { 10, 1, 3, 32, 1, NORM_BATCH, STEM_3X3 },  { 10, 1, 3, 32, 1001, NORM_BATCH, STEM_3X3 }
+    };
     for (size_t i = 0; i < LEN(bad); i++) {
         Net net;
         Err err = { 0 };

@@ -1,7 +1,6 @@
 // test_ops.c - every op of the reference backend against finite differences and closed forms.
 #include "testing.h"
 
-
 static const double tolerance = sizeof(real) == 8 ? 1e-7 : 2e-2;
 static const double h = sizeof(real) == 8 ? 1e-6 : 5e-3;
 
@@ -34,7 +33,8 @@ static double loss(Case *c) {
     else if (c->is_norm) be->norm_fwd(&c->dev, &c->norm, &c->x, c->with_r ? &c->r : NULL, &c->y);
     else be->conv_fwd(&c->dev, &c->conv, &c->x, c->b, &c->y);
     double s = 0;
-    for (size_t i = 0; i < tensor_len(&c->y); i++) s += (double)(c->weight[i] * ((real *)c->y.p)[i]);
+    for (size_t i = 0; i < tensor_len(&c->y); i++)
+        s += (double)(c->weight[i] * ((real *)c->y.p)[i]);
     if (keep) memcpy(c->x.p, keep, n * sizeof *keep);
     free(keep);
     return s;
@@ -69,7 +69,8 @@ static void set_up(Case *c, int n, int cin, int side, int cout, int oside) {
 }
 
 static void tear_down(Case *c) {
-    void *all[] = { c->x.p, c->r.p, c->dx.p, c->y.p, c->weight, c->w, c->b, c->dw, c->db, c->run, c->stats };
+    void *all[] = { c->x.p, c->r.p, c->dx.p, c->y.p, c->weight, c->w,
+                    c->b,   c->dw,  c->db,   c->run, c->stats };
     for (size_t i = 0; i < LEN(all); i++) free(all[i]);
     dev_close(&c->dev);
 }
@@ -78,10 +79,16 @@ static void check_conv(int size, int stride, int pad, int cin, int cout, int sid
     Case c = { 0 };
     set_up(&c, n, cin, side, cout, (side + 2 * pad - size) / stride + 1);
     const size_t nw = (size_t)cout * cin * size * size;
-    c.w = reals(nw, 6), c.b = reals((size_t)cout, 7), c.dw = reals(nw, 8), c.db = reals((size_t)cout, 9);
+    c.w = reals(nw, 6), c.b = reals((size_t)cout, 7), c.dw = reals(nw, 8),
+    c.db = reals((size_t)cout, 9);
     c.filter = (Filter){ cout, cin, size, c.w, NULL };
-    c.conv = (Conv){ .x = c.x, .y = c.y, .size = size, .stride = stride, .pad = pad,
-                     .want = WANT_DX | WANT_DW, .filter = &c.filter };
+    c.conv = (Conv){ .x = c.x,
+                     .y = c.y,
+                     .size = size,
+                     .stride = stride,
+                     .pad = pad,
+                     .want = WANT_DX | WANT_DW,
+                     .filter = &c.filter };
     c.dev.be.conv_open(&c.dev, &c.conv);
     memset(c.dw, 0, nw * sizeof(real));
     memset(c.db, 0, (size_t)cout * sizeof(real));
@@ -125,12 +132,21 @@ static void a_convolution_of_ones_counts_its_taps(void **state) {
 static void check_norm(int batch_stats, int with_r, int normalise, int add_dx) {
     Case c = { .is_norm = 1, .with_r = with_r };
     set_up(&c, 3, 4, 5, 4, 5);
-    c.w = reals(4, 6), c.b = reals(4, 7), c.dw = calloc(4, sizeof(real)), c.db = calloc(4, sizeof(real));
+    c.w = reals(4, 6), c.b = reals(4, 7), c.dw = calloc(4, sizeof(real)),
+    c.db = calloc(4, sizeof(real));
     c.run = reals(8, 10), c.stats = reals(8, 11);
     for (int i = 4; i < 8; i++) c.run[i] += 2;
-    c.norm = (Norm){ .eps = (real)1e-5, .momentum = (real)0.1, .leak = (real)0.2, .batch_stats = batch_stats,
-                     .add_dx = add_dx, .gamma = normalise ? c.w : NULL, .beta = normalise ? c.b : NULL,
-                     .run_mean = c.run, .run_var = c.run + 4, .mean = c.stats, .rstd = c.stats + 4 };
+    c.norm = (Norm){ .eps = (real)1e-5,
+                     .momentum = (real)0.1,
+                     .leak = (real)0.2,
+                     .batch_stats = batch_stats,
+                     .add_dx = add_dx,
+                     .gamma = normalise ? c.w : NULL,
+                     .beta = normalise ? c.b : NULL,
+                     .run_mean = c.run,
+                     .run_var = c.run + 4,
+                     .mean = c.stats,
+                     .rstd = c.stats + 4 };
     const size_t n = tensor_len(&c.x);
     real *sum = malloc(n * sizeof *sum), *old = malloc(n * sizeof *old);
     loss(&c);                                                  // leaves mean and rstd of x + r
@@ -138,7 +154,8 @@ static void check_norm(int batch_stats, int with_r, int normalise, int add_dx) {
     s.p = sum;
     for (size_t i = 0; i < n; i++) sum[i] = ((real *)c.x.p)[i] + (with_r ? ((real *)c.r.p)[i] : 0);
     memcpy(old, c.dx.p, n * sizeof *old);
-    c.dev.be.norm_bwd(&c.dev, &c.norm, &s, &c.dy, &c.dx, normalise ? c.dw : NULL, normalise ? c.db : NULL);
+    c.dev.be.norm_bwd(&c.dev, &c.norm, &s, &c.dy, &c.dx, normalise ? c.dw : NULL,
+                      normalise ? c.db : NULL);
     for (size_t i = 0; add_dx && i < n; i++) ((real *)c.dx.p)[i] -= old[i];
     assert_less(difference(&c, c.x.p, c.dx.p, n), tolerance * (add_dx ? 2 : 1));
     if (with_r) assert_less(difference(&c, c.r.p, c.dx.p, n), tolerance * (add_dx ? 2 : 1));
@@ -151,7 +168,8 @@ static void check_norm(int batch_stats, int with_r, int normalise, int add_dx) {
 
 static void gradients_of_norms_match_finite_differences_in_every_mode(void **state) {
     (void)state;
-    for (int mode = 0; mode < 16; mode++) check_norm(mode & 1, mode >> 1 & 1, mode >> 2 & 1, mode >> 3 & 1);
+    for (int mode = 0; mode < 16; mode++)
+        check_norm(mode & 1, mode >> 1 & 1, mode >> 2 & 1, mode >> 3 & 1);
 }
 
 static void running_statistics_move_as_pytorchs(void **state) {
@@ -160,8 +178,17 @@ static void running_statistics_move_as_pytorchs(void **state) {
     open_device(&dev, "ref");
     real v[4] = { 1, 2, 3, 6 }, y[4], run[2] = { 10, 20 }, st[2], gamma = 1, beta = 0;
     Tensor x = { 4, 1, 1, 1, v }, ty = { 4, 1, 1, 1, y };
-    Norm o = { .eps = 0, .momentum = (real)0.25, .leak = (real)0.2, .batch_stats = 1, .update = 1, .gamma = &gamma,
-               .beta = &beta, .run_mean = run, .run_var = run + 1, .mean = st, .rstd = st + 1 };
+    Norm o = { .eps = 0,
+               .momentum = (real)0.25,
+               .leak = (real)0.2,
+               .batch_stats = 1,
+               .update = 1,
+               .gamma = &gamma,
+               .beta = &beta,
+               .run_mean = run,
+               .run_var = run + 1,
+               .mean = st,
+               .rstd = st + 1 };
     dev.be.norm_fwd(&dev, &o, &x, NULL, &ty);
     assert_close(st[0], 3, 1e-6);                              // biased variance 3.5, unbiased 14/3
     assert_close(st[1], 1 / sqrt(3.5), 1e-6);
@@ -193,7 +220,9 @@ static void gradients_of_every_energy_match_finite_differences(void **state) {
     open_device(&dev, "ref");
     real v[30], g[30], s[N_SUM];
     const int y[3] = { 4, 0, 9 };
-    const Energy all[] = { { 1, -1, 0 }, { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 }, { 2, -1, (real)0.3 } };
+    const Energy all[] = {
+        { 1, -1, 0 }, { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 }, { 2, -1, (real)0.3 }
+    };
     for (size_t k = 0; k < LEN(all); k++) {
         fill_random(v, 30, 20, -2, 2);
         Tensor z = { 3, 10, 1, 1, v }, dz = { 3, 10, 1, 1, g };
@@ -247,20 +276,23 @@ static void the_closed_form_of_the_inner_loop_equals_the_loop(void **state) {
     open_device(&dev, "ref");
     enum { N = 4000 };
     real *x = malloc(N * sizeof *x), *g = malloc(N * sizeof *g), *loop = malloc(N * sizeof *loop);
-    for (int inner = 1; inner <= 20; inner += 3) for (int walls = 0; walls < 2; walls++) {
-        fill_random(x, N, 30, -1.5, 1.5);
-        fill_random(g, N, 31, -2, 2);
-        memcpy(loop, x, N * sizeof *x);
-        const real wall = walls ? 1 : INFINITY;
-        for (int k = 0; k < inner; k++) for (int i = 0; i < N; i++) {
-            real d = (real)0.05 * (real)fmax(-1, fmin(1, (double)g[i]));
-            loop[i] = (real)fmax(-(double)wall, fmin((double)wall, (double)(loop[i] + d)));
+    for (int inner = 1; inner <= 20; inner += 3)
+        for (int walls = 0; walls < 2; walls++) {
+            fill_random(x, N, 30, -1.5, 1.5);
+            fill_random(g, N, 31, -2, 2);
+            memcpy(loop, x, N * sizeof *x);
+            const real wall = walls ? 1 : INFINITY;
+            for (int k = 0; k < inner; k++)
+                for (int i = 0; i < N; i++) {
+                    real d = (real)0.05 * (real)fmax(-1, fmin(1, (double)g[i]));
+                    loop[i] = (real)fmax(-(double)wall, fmin((double)wall, (double)(loop[i] + d)));
+                }
+            Tensor tx = { 1, N, 1, 1, x }, tg = { 1, N, 1, 1, g };
+            Move m = { .inner = inner, .lr = (real)0.05, .clip = 1, .clamp = walls };
+            dev.be.langevin(&dev, &tx, &tg, m, (Rng){ .seed = 1 }, NULL);
+            for (int i = 0; i < N; i++)
+                assert_close(x[i], loop[i], sizeof(real) == 8 ? 1e-14 : 4e-6);
         }
-        Tensor tx = { 1, N, 1, 1, x }, tg = { 1, N, 1, 1, g };
-        Move m = { .inner = inner, .lr = (real)0.05, .clip = 1, .clamp = walls };
-        dev.be.langevin(&dev, &tx, &tg, m, (Rng){ .seed = 1 }, NULL);
-        for (int i = 0; i < N; i++) assert_close(x[i], loop[i], sizeof(real) == 8 ? 1e-14 : 4e-6);
-    }
     free(x), free(g), free(loop);
     dev_close(&dev);
 }
@@ -339,8 +371,15 @@ static void trouble_sets_the_latch(void **state) {
     dev.be.check(&dev, 3, g, &now);
     assert_int_equal(now.halt, HALT_GRAD);
 
-    Watch w = { .n = 1, .n_batch = 2, .e = { { 1, -1, 0 }, { 1, 0, 0 } }, .label = 0, .px = 0, .fake = 1,
-                .loss_limit = 1000, .gap_limit = 10, .n_ring = 2 };
+    Watch w = { .n = 1,
+                .n_batch = 2,
+                .e = { { 1, -1, 0 }, { 1, 0, 0 } },
+                .label = 0,
+                .px = 0,
+                .fake = 1,
+                .loss_limit = 1000,
+                .gap_limit = 10,
+                .n_ring = 2 };
     now = (Now){ .step = 51 };
     sums[SUM_LSE] = 3, sums[SUM_ZY] = 1, sums[N_SUM + SUM_LSE] = -5;
     dev.be.watch(&dev, &w, sums, &now, ring);

@@ -159,9 +159,19 @@ static void long_tensors_are_converted_in_parts(void **state) {
 
 static void half_precision_is_exact(void **state) {
     (void)state;
-    static const struct { float f; uint16_t h; } known[] = {
-        { 0, 0 }, { -0.0f, 0x8000 }, { 1, 0x3c00 }, { -2, 0xc000 }, { 65504, 0x7bff },
-        { 0x1p-14f, 0x0400 }, { 0x1p-24f, 0x0001 }, { 0x1.ff8p-15f, 0x03ff }, { INFINITY, 0x7c00 },
+    static const struct {
+        float f;
+        uint16_t h;
+    } known[] = {
+        { 0, 0 },
+        { -0.0f, 0x8000 },
+        { 1, 0x3c00 },
+        { -2, 0xc000 },
+        { 65504, 0x7bff },
+        { 0x1p-14f, 0x0400 },
+        { 0x1p-24f, 0x0001 },
+        { 0x1.ff8p-15f, 0x03ff },
+        { INFINITY, 0x7c00 },
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         assert_int_equal(f32_to_f16(known[i].f), known[i].h);
@@ -280,7 +290,11 @@ static void a_header_longer_than_the_file_or_the_bound_is_refused(void **state) 
 
 static void lying_headers_are_refused_with_what_was_found(void **state) {
     (void)state;
-    static const struct { const char *json; size_t data; const char *why; } lie[] = {
+    static const struct {
+        const char *json;
+        size_t data;
+        const char *why;
+    } lie[] = {
         { "[]", 0, "not a JSON object" },
         { "{\"x\":1}", 0, "tensor x: entry is not an object" },
         { "{\"x\":{}}", 0, "tensor x: entry is not an object" },

@@ -15,7 +15,8 @@ static void toy_set(Set *s, int n) {
         s->y[i] = i % 3 == 0;
         const uint32_t common = rng_below(key, (uint64_t)i * 100, 20);      // neighbours correlate
         for (int k = 0; k < DIM; k++)
-            s->x[i * DIM + k] = (uint8_t)(110 + 10 * s->y[i] + common + rng_below(key, (uint64_t)(i * 100 + k + 1), 12));
+            s->x[i * DIM + k] = (uint8_t)(110 + 10 * s->y[i] + common +
+                                          rng_below(key, (uint64_t)(i * 100 + k + 1), 12));
     }
 }
 
@@ -34,7 +35,8 @@ static int moments(const Set *s, int cls, double mean[DIM], double cov[DIM][DIM]
     for (int k = 0; k < DIM; k++) mean[k] /= n;
     for (size_t i = 0; i < s->n; i++)
         for (int a = 0; a < DIM && (cls < 0 || s->y[i] == cls); a++)
-            for (int b = 0; b < DIM; b++) cov[a][b] += (pixel(s, i, a) - mean[a]) * (pixel(s, i, b) - mean[b]) / n;
+            for (int b = 0; b < DIM; b++)
+                cov[a][b] += (pixel(s, i, a) - mean[a]) * (pixel(s, i, b) - mean[b]) / n;
     return n;
 }
 
@@ -49,7 +51,8 @@ static void check_law(const char *device, StartKind kind, int n_images, int cls)
     toy_set(&set, n_images);
     OK(bytes_upload(&bytes, &dev, &set, err));
     OK(starts_open(&st, &dev, kind, &bytes, set.x, set.y, 2, err));
-    real *out = malloc(DRAWS * DIM * sizeof *out), *there = dev.be.alloc(&dev, DRAWS * DIM * sizeof *out, "draws");
+    real *out = malloc(DRAWS * DIM * sizeof *out),
+         *there = dev.be.alloc(&dev, DRAWS * DIM * sizeof *out, "draws");
     int *number = malloc(DRAWS * sizeof *number), *of = malloc(DRAWS * sizeof *of);
     for (int i = 0; i < DRAWS; i++) number[i] = i, of[i] = cls;
     starts_draw(&st, 5, number, of, DRAWS, there, DRAWS);
@@ -58,13 +61,16 @@ static void check_law(const char *device, StartKind kind, int n_images, int cls)
     double mean[DIM], cov[DIM][DIM], m[DIM] = { 0 };
     moments(&set, kind == START_GAUSSIAN ? -1 : cls, mean, cov);
     for (int a = 0; a < DIM; a++) cov[a][a] += 1e-4;
-    for (int i = 0; i < DRAWS; i++) for (int a = 0; a < DIM; a++) m[a] += (double)out[i * DIM + a] / DRAWS;
+    for (int i = 0; i < DRAWS; i++)
+        for (int a = 0; a < DIM; a++) m[a] += (double)out[i * DIM + a] / DRAWS;
     for (int a = 0; a < DIM; a++) {
         assert_close(m[a], mean[a], 6 * sqrt(cov[a][a] / DRAWS));
         for (int b = 0; b < DIM; b++) {
             double c = 0;
-            for (int i = 0; i < DRAWS; i++) c += ((double)out[i * DIM + a] - m[a]) * ((double)out[i * DIM + b] - m[b]) / DRAWS;
-            assert_close(c, cov[a][b], 6 * sqrt((cov[a][a] * cov[b][b] + cov[a][b] * cov[a][b]) / DRAWS));
+            for (int i = 0; i < DRAWS; i++)
+                c += ((double)out[i * DIM + a] - m[a]) * ((double)out[i * DIM + b] - m[b]) / DRAWS;
+            assert_close(c, cov[a][b],
+                         6 * sqrt((cov[a][a] * cov[b][b] + cov[a][b] * cov[a][b]) / DRAWS));
         }
     }
     free(out), free(number), free(of);
@@ -128,11 +134,13 @@ static void low_rank_starts_keep_what_matters_of_the_covariance(void **state) {
     OK(starts_factor(set.x, set.y, set.n, 2, DIM, RANK, mean, factor, err));
     moments(&set, 1, mu, cov);
     for (int a = 0; a < DIM; a++) assert_close(mean[DIM + a], mu[a], 1e-6);
-    for (int a = 0; a < DIM; a++) for (int b = 0; b < DIM; b++) {
-        double c = 0;
-        for (int r = 0; r < RANK; r++) c += (double)(factor[(RANK + r) * DIM + a] * factor[(RANK + r) * DIM + b]);
-        off += pow(c - cov[a][b], 2), size += cov[a][b] * cov[a][b];
-    }
+    for (int a = 0; a < DIM; a++)
+        for (int b = 0; b < DIM; b++) {
+            double c = 0;
+            for (int r = 0; r < RANK; r++)
+                c += (double)(factor[(RANK + r) * DIM + a] * factor[(RANK + r) * DIM + b]);
+            off += pow(c - cov[a][b], 2), size += cov[a][b] * cov[a][b];
+        }
     assert_less(sqrt(off / size), 0.1);                    // one strong direction, white noise besides
     free(factor);
     set_free(&set);
@@ -140,7 +148,15 @@ static void low_rank_starts_keep_what_matters_of_the_covariance(void **state) {
 
 // ---- the buffer
 
-typedef struct { Dev dev; Set set; Bytes bytes; Starts starts; Replay replay; Now *now; real *x; } Chains;
+typedef struct {
+    Dev dev;
+    Set set;
+    Bytes bytes;
+    Starts starts;
+    Replay replay;
+    Now *now;
+    real *x;
+} Chains;
 
 static void open_chains(Chains *c, int conditional, double rate) {
     Config cfg;
@@ -187,7 +203,8 @@ static void chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start(v
         replay_take(&c.replay, c.x, c.now);
         uint32_t found = 0;
         for (int i = 0; i < 8; i++) {
-            for (int k = 0; k < i; k++) assert_true(c.replay.slot[i] != c.replay.slot[k]);   // no collision
+            for (int k = 0; k < i; k++)
+                assert_true(c.replay.slot[i] != c.replay.slot[k]); // no collision
             if (same_row(c.x + i * DIM, c.replay.x + c.replay.slot[i] * DIM)) continue;
             found++;
             assert_true(fresh < MOST);
@@ -221,7 +238,8 @@ static void finished_chains_go_back_to_their_slots(void **state) {
     int written = 0;
     for (int s = 0; s < 20; s++) {
         int from = -1;
-        for (int i = 0; i < 8; i++) if (c.replay.slot[i] == s) from = i;
+        for (int i = 0; i < 8; i++)
+            if (c.replay.slot[i] == s) from = i;
         written += from >= 0;
         if (from >= 0) assert_true(c.replay.x[s * DIM] == (real)(100 + from));
         else assert_true(same_row(c.replay.x + s * DIM, old + s * DIM));
@@ -254,7 +272,8 @@ static void chains_with_a_class_begin_in_it(void **state) {
         }
         c.replay.drawn += used;
     }
-    for (int k = 0; k < 2; k++) assert_close(sum[k] / count[k], mean[k], 0.25 * fabs(mean[1] - mean[0]));
+    for (int k = 0; k < 2; k++)
+        assert_close(sum[k] / count[k], mean[k], 0.25 * fabs(mean[1] - mean[0]));
     close_chains(&c);
 }
 
@@ -288,8 +307,10 @@ static void an_epoch_shows_every_image_once(void **state) {
     int seen[2][60] = { { 0 } }, index[8], order[2][56];
     for (uint32_t step = 0; step < 14; step++) {                       // two epochs of 7 batches of 8
         const Now now = { .step = step };
-        dev.be.pick(&dev, (Pick){ PICK_EPOCH, 60, 0 }, 8, (Rng){ .seed = 1, .stream = RNG_EPOCH }, &now, index, NULL);
-        for (int i = 0; i < 8; i++) seen[step / 7][index[i]]++, order[step / 7][step % 7 * 8 + (uint32_t)i] = index[i];
+        dev.be.pick(&dev, (Pick){ PICK_EPOCH, 60, 0 }, 8, (Rng){ .seed = 1, .stream = RNG_EPOCH },
+                    &now, index, NULL);
+        for (int i = 0; i < 8; i++)
+            seen[step / 7][index[i]]++, order[step / 7][step % 7 * 8 + (uint32_t)i] = index[i];
     }
     for (int e = 0; e < 2; e++) {
         int once = 0;
@@ -316,14 +337,16 @@ static void augmentation_moves_mirrors_and_adds_noise(void **state) {
     dev.be.batch(&dev, &set, index, N, (Augment){ 3, 1, 0 }, (Rng){ .seed = 1 }, NULL, x, y);
     for (int k = 0; k < N; k++) {
         // column value v stands for source column v / 10; the middle two tell direction and offset
-        const int a = (int)lround(((double)x[k * S * S + 3] + 1) * 12.75), b = (int)lround(((double)x[k * S * S + 4] + 1) * 12.75);
+        const int a = (int)lround(((double)x[k * S * S + 3] + 1) * 12.75),
+                  b = (int)lround(((double)x[k * S * S + 4] + 1) * 12.75);
         const int m = b < a;
         mirrored += m;
         shift[m ? a - 4 + 3 : a - 3 + 3]++;
     }
     assert_close(mirrored, N / 2, 5 * sqrt(N / 4.0));
     for (int i = 0; i < 7; i++) assert_close(shift[i], N / 7.0, 5 * sqrt(N / 7.0));
-    dev.be.batch(&dev, &set, index, N, (Augment){ 0, 0, (real)0.03 }, (Rng){ .seed = 1 }, NULL, x, y);
+    dev.be.batch(&dev, &set, index, N, (Augment){ 0, 0, (real)0.03 }, (Rng){ .seed = 1 }, NULL, x,
+                 y);
     double s = 0, q = 0;
     for (int i = 0; i < N * S * S; i++) {
         const double d = (double)x[i] - (img[i % (S * S)] / 127.5 - 1);
@@ -338,16 +361,19 @@ static void augmentation_moves_mirrors_and_adds_noise(void **state) {
 
 // ---- the step
 
-static void run_steps(const char *device, int threads, int n, const char *conv, real *w, real rows[][N_ROW]) {
+static void run_steps(const char *device, int threads, int n, const char *conv, real *w,
+                      real rows[][N_ROW]) {
     Dev dev;
     Trainer t;
     Config c;
     Set set;
     config_defaults(&c);
     strcpy(c.model, "wrn-10-1");
-    c.batch = 8, c.buffer = 40, c.steps = 2, c.px = PX_CLEAN, c.warmup = 0, c.lr = 0.02, c.noise = 0.01;
+    c.batch = 8, c.buffer = 40, c.steps = 2, c.px = PX_CLEAN, c.warmup = 0, c.lr = 0.02,
+    c.noise = 0.01;
     OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
-    const DevOpts o = { .threads = threads, .conv = strcmp(conv, "direct") ? CONV_AUTO : CONV_DIRECT };
+    const DevOpts o = { .threads = threads,
+                        .conv = strcmp(conv, "direct") ? CONV_AUTO : CONV_DIRECT };
     OK(dev_open(&dev, device, &o, NULL, err));
     OK(trainer_open(&t, &dev, &c, &set, 0, err));
     for (int i = 0; i < n; i++) {

@@ -6,7 +6,9 @@
 
 enum { ALIGN = 64 };
 
-typedef struct Block { struct Block *next; } Block;    // takes ALIGN bytes; the memory follows
+typedef struct Block {
+    struct Block *next;
+} Block; // takes ALIGN bytes; the memory follows
 
 void *arena_alloc(Arena *a, size_t count, size_t size) {
     size_t bytes, total;

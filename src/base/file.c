@@ -40,8 +40,7 @@ int file_read(const char *path, size_t max, char **data, size_t *n, Err *err) {
         err_set(err, ERR_MEM, "%s: out of memory for %" PRIu64 " bytes", path, size);
     else if (fread(text, 1, (size_t)size, f) != size)
         err_set(err, ERR_IO, "%s: %s", path, ferror(f) ? strerror(errno) : "shrank while read");
-    else
-        rc = 0;
+    else rc = 0;
     fclose(f);
     if (rc) {
         free(text);
@@ -72,9 +71,10 @@ int dir_make(const char *path, Err *err) {
     for (size_t i = 1; i <= n; i++) {
         if (part[i] != '/' && part[i] != 0) continue;
         part[i] = 0;
-        if (mkdir(part, 0777) && !dir_exists(part))
+        const int error = mkdir(part, 0777) ? errno : 0;
+        if (error && !dir_exists(part))
             return err_set(err, ERR_IO, "%s: %s", part,
-                           errno == EEXIST ? "exists and is not a folder" : strerror(errno));
+                           error == EEXIST ? "exists and is not a folder" : strerror(error));
         part[i] = path[i];
     }
     return 0;
@@ -94,8 +94,7 @@ Reader reader_open(const char *path) {
     Reader r = { 0 };
     if (snprintf(r.path, sizeof r.path, "%s", path) >= (int)sizeof r.path)
         err_set(&r.err, ERR_ARG, "%s: file name too long", path);
-    else
-        r.f = open_regular(path, &r.size, &r.err);
+    else r.f = open_regular(path, &r.size, &r.err);
     r.failed = !r.f;
     return r;
 }

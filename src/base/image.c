@@ -20,8 +20,10 @@ enum { MAX_FILE = 256 << 20 };
 int image_new(Image *im, int w, int h, int c, Err *err) {
     *im = (Image){ 0 };
     if (w < 1 || h < 1 || w > IMAGE_MAX_SIDE || h > IMAGE_MAX_SIDE || (c != 1 && c != 3))
-        return err_set(err, ERR_ARG, "a picture of %d x %d with %d channels: sides are 1 to %d, "
-                       "channels 1 or 3", w, h, c, IMAGE_MAX_SIDE);
+        return err_set(err, ERR_ARG,
+                       "a picture of %d x %d with %d channels: sides are 1 to %d, "
+                       "channels 1 or 3",
+                       w, h, c, IMAGE_MAX_SIDE);
     uint8_t *p = calloc((size_t)w * (size_t)h, (size_t)c);
     if (!p) return err_set(err, ERR_MEM, "out of memory for a picture of %d x %d", w, h);
     *im = (Image){ w, h, c, p };
@@ -166,12 +168,9 @@ int image_decode(Image *im, const uint8_t *data, size_t n, const char *name, int
     *im = (Image){ 0 };
     Decoder d = { .data = data, .n = n, .name = name, .err = err };
     int rc;
-    if (n < 8)
-        rc = err_set(err, ERR_DATA, "%s: %zu bytes, expected a PNG or JPEG file", name, n);
-    else if (!png_sig_cmp(data, 0, 8))
-        rc = png_decode(&d);
-    else if (!memcmp(data, "\xff\xd8\xff", 3))
-        rc = jpeg_decode(&d);
+    if (n < 8) rc = err_set(err, ERR_DATA, "%s: %zu bytes, expected a PNG or JPEG file", name, n);
+    else if (!png_sig_cmp(data, 0, 8)) rc = png_decode(&d);
+    else if (!memcmp(data, "\xff\xd8\xff", 3)) rc = jpeg_decode(&d);
     else
         rc = err_set(err, ERR_DATA, "%s: begins with %02x %02x %02x %02x, expected PNG or JPEG",
                      name, data[0], data[1], data[2], data[3]);
@@ -194,7 +193,11 @@ int image_read(Image *im, const char *path, int c, Err *err) {
 
 // ---- encoding
 
-typedef struct { Writer w; Err *err; jmp_buf jump; } Encoder;
+typedef struct {
+    Writer w;
+    Err *err;
+    jmp_buf jump;
+} Encoder;
 
 static void png_write_failed(png_structp png, png_const_charp msg) {
     Encoder *e = png_get_error_ptr(png);
@@ -295,7 +298,11 @@ int image_write_webp(const Image *frame, int n, int ms, const char *path, Err *e
 
 enum { WEIGHT_BITS = 22 };
 
-typedef struct { int n, taps; int *first, *count; int32_t *k; } Weights;      // k[n][taps]
+typedef struct {
+    int n, taps;
+    int *first, *count;
+    int32_t *k;
+} Weights; // k[n][taps]
 
 static void weights_free(Weights *w) {
     free(w->first);
@@ -422,8 +429,10 @@ int image_grid(Image *im, const float *x, int n, int c, int side, int cols, int 
     const double pitch = (double)side * zoom + gap;      // cannot overflow, whatever was asked for
     if (down < 1 || side < 1 || gap < 0 || zoom < 1 || across * pitch + gap > IMAGE_MAX_SIDE ||
         down * pitch + gap > IMAGE_MAX_SIDE)
-        return err_set(err, ERR_ARG, "a grid of %d pictures of side %d in %d columns, gap %d, zoom "
-                       "%d: at most %d pixels a side", n, side, cols, gap, zoom, IMAGE_MAX_SIDE);
+        return err_set(err, ERR_ARG,
+                       "a grid of %d pictures of side %d in %d columns, gap %d, zoom "
+                       "%d: at most %d pixels a side",
+                       n, side, cols, gap, zoom, IMAGE_MAX_SIDE);
     const int cell = side * zoom + gap;
     if (image_new(im, across * cell + gap, down * cell + gap, c, err)) return -1;
     const size_t len = (size_t)c * (size_t)side * (size_t)side;

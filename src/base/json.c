@@ -283,8 +283,9 @@ char *json_finish(JsonOut *j, size_t *n, Err *err) {
     *j = (JsonOut){ .indent = j->indent };
     if (failed) {
         free(text);
-        err_set(err, (ErrKind)failed, "%s", failed == ERR_MEM ? "out of memory for JSON text"
-                                                              : "JSON text put together wrongly");
+        err_set(err, (ErrKind)failed, "%s",
+                failed == ERR_MEM ? "out of memory for JSON text"
+                                  : "JSON text put together wrongly");
         return NULL;
     }
     if (n) *n = bytes;

@@ -26,9 +26,15 @@ void format_time(char dst[32], double seconds) {
 
 Progress progress_start(FILE *out, const char *unit, uint64_t first, uint64_t total) {
     const double now = now_seconds();
-    return (Progress){ .out = out, .terminal = out && isatty(fileno(out)), .every = 10,
-                       .start = now, .last = now - 1e9, .first = first, .done = first,
-                       .total = total, .unit = unit };
+    return (Progress){ .out = out,
+                       .terminal = out && isatty(fileno(out)),
+                       .every = 10,
+                       .start = now,
+                       .last = now - 1e9,
+                       .first = first,
+                       .done = first,
+                       .total = total,
+                       .unit = unit };
 }
 
 static int width_of(FILE *out) {

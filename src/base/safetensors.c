@@ -11,7 +11,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 enum { MAX_HEADER = 100 * 1000 * 1000, MAX_DEPTH = 8 };    // the reference implementation's bound
 
-static const struct { const char *name; size_t size; } types[] = {
+static const struct {
+    const char *name;
+    size_t size;
+} types[] = {
     [ST_F64] = { "F64", 8 }, [ST_F32] = { "F32", 4 }, [ST_F16] = { "F16", 2 },
     [ST_BF16] = { "BF16", 2 }, [ST_I64] = { "I64", 8 }, [ST_I32] = { "I32", 4 },
     [ST_U8] = { "U8", 1 },
@@ -80,8 +83,10 @@ static int parse_type(const St *st, StTensor *t, const Json *j, Err *err) {
         t->type = (StType)i;
         return 0;
     }
-    return err_set(err, ERR_DATA, "%s: tensor %s: dtype %s, expected F64, F32, F16, BF16, I64, I32 "
-                   "or U8", st->path, t->name, dtype);
+    return err_set(err, ERR_DATA,
+                   "%s: tensor %s: dtype %s, expected F64, F32, F16, BF16, I64, I32 "
+                   "or U8",
+                   st->path, t->name, dtype);
 }
 
 static int parse_shape(const St *st, StTensor *t, const Json *j, Err *err) {
@@ -102,15 +107,18 @@ static int parse_offsets(const St *st, StTensor *t, const Json *j, uint64_t data
         json_u64(json_at(j, 1), &end))
         return bad(st, t, "data_offsets are not two whole numbers from 0 to 2^53-1", err);
     if (t->begin > end || end > data_bytes)
-        return err_set(err, ERR_DATA, "%s: tensor %s: data_offsets %" PRIu64 " to %" PRIu64
-                       ", expected within the file's %" PRIu64 " bytes of data", st->path, t->name,
-                       t->begin, end, data_bytes);
+        return err_set(err, ERR_DATA,
+                       "%s: tensor %s: data_offsets %" PRIu64 " to %" PRIu64
+                       ", expected within the file's %" PRIu64 " bytes of data",
+                       st->path, t->name, t->begin, end, data_bytes);
     t->bytes = end - t->begin;
     if (shape_bytes(t->type, t->rank, t->shape, &need))
         return bad(st, t, "shape too large for any file", err);
     if (need != t->bytes)
-        return err_set(err, ERR_DATA, "%s: tensor %s: %" PRIu64 " bytes, expected %" PRIu64
-                       " by its shape and dtype", st->path, t->name, t->bytes, need);
+        return err_set(err, ERR_DATA,
+                       "%s: tensor %s: %" PRIu64 " bytes, expected %" PRIu64
+                       " by its shape and dtype",
+                       st->path, t->name, t->bytes, need);
     return 0;
 }
 
@@ -150,14 +158,15 @@ static int check_cover(St *st, uint64_t data_bytes, Err *err) {
     for (int i = 0; i < st->n; i++) {
         const StTensor *t = &st->t[i];
         if (t->begin != end)
-            return err_set(err, ERR_DATA, "%s: tensor %s: begins at %" PRIu64 ", expected %" PRIu64
-                           " (%s)", st->path, t->name, t->begin, end,
-                           t->begin < end ? "an overlap" : "a gap");
+            return err_set(
+                err, ERR_DATA, "%s: tensor %s: begins at %" PRIu64 ", expected %" PRIu64 " (%s)",
+                st->path, t->name, t->begin, end, t->begin < end ? "an overlap" : "a gap");
         end += t->bytes;
     }
     if (end == data_bytes) return 0;
-    return err_set(err, ERR_DATA, "%s: %" PRIu64 " bytes of data, expected %" PRIu64
-                   " by the header", st->path, data_bytes, end);
+    return err_set(err, ERR_DATA,
+                   "%s: %" PRIu64 " bytes of data, expected %" PRIu64 " by the header", st->path,
+                   data_bytes, end);
 }
 
 static int parse_header(St *st, const Json *doc, uint64_t data_bytes, Err *err) {
@@ -191,11 +200,11 @@ static int read_header(St *st, Err *err) {
     read_bytes(&st->reader, &n, sizeof n);
     const uint64_t rest = st->reader.size - 8, most = rest < MAX_HEADER ? rest : MAX_HEADER;
     if (n > most)
-        return err_set(err, ERR_DATA, "%s: a safetensors header of %" PRIu64
-                       " bytes, expected at most %" PRIu64, st->path, n, most);
+        return err_set(err, ERR_DATA,
+                       "%s: a safetensors header of %" PRIu64 " bytes, expected at most %" PRIu64,
+                       st->path, n, most);
     char *text = malloc((size_t)n + 1);
-    if (!text)
-        return err_set(err, ERR_MEM, "%s: out of memory for %" PRIu64 " bytes", st->path, n);
+    if (!text) return err_set(err, ERR_MEM, "%s: out of memory for %" PRIu64 " bytes", st->path, n);
     read_bytes(&st->reader, text, (size_t)n);
     Json *doc = NULL;
     int rc = read_failed(st, err) || json_parse(&doc, text, (size_t)n, MAX_DEPTH, st->path, err);
@@ -244,7 +253,11 @@ int st_read_raw(St *st, const StTensor *t, void *dst, uint64_t bytes, Err *err) 
 }
 
 static double value_at(StType type, const unsigned char *p) {
-    union { double d; float f; uint16_t h; } v = { 0 };
+    union {
+        double d;
+        float f;
+        uint16_t h;
+    } v = { 0 };
     memcpy(&v, p, types[type].size);
     switch (type) {
     case ST_F64: return v.d;

@@ -26,14 +26,15 @@ static void *module_load(const char *name, Err *err) {
     const char *env = getenv("JEMPP_MODULE_DIR");
     const char *dirs[] = { env ? env : here, here, JEMPP_MODULES };
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
-        if (snprintf(path, sizeof path, "%s/jempp-%s.so", dirs[i], name) >= (int)sizeof path) continue;
+        if (snprintf(path, sizeof path, "%s/jempp-%s.so", dirs[i], name) >= (int)sizeof path)
+            continue;
         if (access(path, R_OK)) continue;
         void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (!lib) err_set(err, ERR_DEV, "%s", dlerror());
         return lib;
     }
-    err_set(err, ERR_DEV, "jempp-%s.so is neither in %s nor in %s: this build has no '%s' device", name,
-            dirs[0], JEMPP_MODULES, name);
+    err_set(err, ERR_DEV, "jempp-%s.so is neither in %s nor in %s: this build has no '%s' device",
+            name, dirs[0], JEMPP_MODULES, name);
     return NULL;
 }
 
@@ -72,7 +73,8 @@ int dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Er
     for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
         why = (Err){ 0 };
         if (!open_one(dev, order[i], opts, &why)) return 0;
-        if (why.kind == ERR_ARG) return err_set(err, ERR_ARG, "%s", why.msg);      // ref would not do it either
+        if (why.kind == ERR_ARG)
+            return err_set(err, ERR_ARG, "%s", why.msg); // ref would not do it either
     }
     if (note) snprintf(note, 256, "using the slow reference device: %.200s", why.msg);
     return open_one(dev, "ref", opts, err);

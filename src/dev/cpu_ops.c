@@ -17,11 +17,18 @@ static int group_of(const Tensor *t) {
     return block < GROUP_BYTES ? (int)(GROUP_BYTES / block) : 1;
 }
 
-typedef struct { vec sum, dot; } Sums;                // of a chunk, or means over a block
-typedef struct { vec mean, scale, beta; } Affine;     // of a block; zeros where no channel is
+typedef struct {
+    vec sum, dot;
+} Sums; // of a chunk, or means over a block
+typedef struct {
+    vec mean, scale, beta;
+} Affine; // of a block; zeros where no channel is
 
 // What a norm over t keeps while it runs: of each chunk [block][image], of each block.
-typedef struct { Sums *chunk, *block; Affine *affine; } Partial;
+typedef struct {
+    Sums *chunk, *block;
+    Affine *affine;
+} Partial;
 
 static int partial_of(Dev *dev, const Tensor *t, Partial *p) {
     if (!cpu_ready(dev)) return 0;
@@ -217,49 +224,54 @@ static void pool_fwd(Dev *dev, const Tensor *x, Tensor *y) {
     if (!cpu_ready(dev)) return;
     const int blocks = blocks_of(x, L), hw = x->h * x->w;
     #pragma omp parallel for collapse(2)
-    for (int n = 0; n < x->n; n++) for (int b = 0; b < blocks; b++) {
-        vec s;
-        chunk_sum(chunk(x, n, b), hw, &s);
-        s /= (float)hw;
-        float *to = (float *)y->p + (size_t)n * x->c + b * L;
-        for (int l = 0; l < L && b * L + l < x->c; l++) to[l] = s[l];
-    }
+    for (int n = 0; n < x->n; n++)
+        for (int b = 0; b < blocks; b++) {
+            vec s;
+            chunk_sum(chunk(x, n, b), hw, &s);
+            s /= (float)hw;
+            float *to = (float *)y->p + (size_t)n * x->c + b * L;
+            for (int l = 0; l < L && b * L + l < x->c; l++) to[l] = s[l];
+        }
 }
 
 static void pool_bwd(Dev *dev, const Tensor *dy, Tensor *dx) {
     if (!cpu_ready(dev)) return;
     const int blocks = blocks_of(dx, L), hw = dx->h * dx->w;
     #pragma omp parallel for collapse(2)
-    for (int n = 0; n < dx->n; n++) for (int b = 0; b < blocks; b++) {
-        const float *from = (const float *)dy->p + (size_t)n * dx->c + b * L;
-        vec d = { 0 }, *p = chunk(dx, n, b);
-        for (int l = 0; l < L && b * L + l < dx->c; l++) d[l] = from[l] / (float)hw;
-        for (int i = 0; i < hw; i++) p[i] = d;
-    }
+    for (int n = 0; n < dx->n; n++)
+        for (int b = 0; b < blocks; b++) {
+            const float *from = (const float *)dy->p + (size_t)n * dx->c + b * L;
+            vec d = { 0 }, *p = chunk(dx, n, b);
+            for (int l = 0; l < L && b * L + l < dx->c; l++) d[l] = from[l] / (float)hw;
+            for (int i = 0; i < hw; i++) p[i] = d;
+        }
 }
 
 static void from_plain(Dev *dev, const float *src, Tensor *dst) {
     if (!cpu_ready(dev)) return;
     const int blocks = blocks_of(dst, L), hw = dst->h * dst->w;
     #pragma omp parallel for collapse(2)
-    for (int n = 0; n < dst->n; n++) for (int b = 0; b < blocks; b++) {
-        const float *from = src + ((size_t)n * dst->c + b * L) * hw;
-        float *to = (float *)chunk(dst, n, b);
-        for (int i = 0; i < hw; i++) for (int l = 0; l < L; l++)
-            to[i * L + l] = b * L + l < dst->c ? from[l * hw + i] : 0;
-    }
+    for (int n = 0; n < dst->n; n++)
+        for (int b = 0; b < blocks; b++) {
+            const float *from = src + ((size_t)n * dst->c + b * L) * hw;
+            float *to = (float *)chunk(dst, n, b);
+            for (int i = 0; i < hw; i++)
+                for (int l = 0; l < L; l++)
+                    to[i * L + l] = b * L + l < dst->c ? from[l * hw + i] : 0;
+        }
 }
 
 static void to_plain(Dev *dev, const Tensor *src, float *dst) {
     if (!cpu_ready(dev)) return;
     const int blocks = blocks_of(src, L), hw = src->h * src->w;
     #pragma omp parallel for collapse(2)
-    for (int n = 0; n < src->n; n++) for (int b = 0; b < blocks; b++) {
-        const float *from = (const float *)chunk(src, n, b);
-        float *to = dst + ((size_t)n * src->c + b * L) * hw;
-        for (int l = 0; l < L && b * L + l < src->c; l++)
-            for (int i = 0; i < hw; i++) to[l * hw + i] = from[i * L + l];
-    }
+    for (int n = 0; n < src->n; n++)
+        for (int b = 0; b < blocks; b++) {
+            const float *from = (const float *)chunk(src, n, b);
+            float *to = dst + ((size_t)n * src->c + b * L) * hw;
+            for (int l = 0; l < L && b * L + l < src->c; l++)
+                for (int i = 0; i < hw; i++) to[l * hw + i] = from[i * L + l];
+        }
 }
 
 // ---- sampling and learning ----------------------------------------------------------------------
@@ -370,13 +382,14 @@ static void gauss(Dev *dev, const Gauss *g, const int *number, int n, Rng key, f
     if (!cpu_ready(dev)) return;
     const int pieces = (g->dim + PIECE - 1) / PIECE;
     #pragma omp parallel for collapse(2) schedule(dynamic)
-    for (int k = 0; k < n; k++) for (int p = 0; p < pieces; p++) {
-        Rng mine = key;
-        mine.step += (uint32_t)number[k];
-        const int left = g->dim - p * PIECE;
-        gauss_piece(g, mine, (size_t)p * PIECE, left < PIECE ? left : PIECE,
-                    out + (size_t)(number[k] % n_out) * (size_t)g->dim);
-    }
+    for (int k = 0; k < n; k++)
+        for (int p = 0; p < pieces; p++) {
+            Rng mine = key;
+            mine.step += (uint32_t)number[k];
+            const int left = g->dim - p * PIECE;
+            gauss_piece(g, mine, (size_t)p * PIECE, left < PIECE ? left : PIECE,
+                        out + (size_t)(number[k] % n_out) * (size_t)g->dim);
+        }
 }
 
 void FOR_ISA(cpu_ops_)(Backend *be) {

@@ -96,12 +96,13 @@ static void stem_dw(const Conv *op, const Tensor *x, const Tensor *dy, float *pa
                          (vec *)part + (size_t)n * each + b * K * K * in + t);
             }
     #pragma omp parallel for
-    for (int o = 0; o < dy->c; o++) for (int t = 0; t < K * K * in; t++) {
-        double sum = 0;
-        for (int n = 0; n < x->n; n++)
-            sum += (double)part[((size_t)n * each + o / L * K * K * in + t) * L + o % L];
-        dw[((size_t)o * in + t % in) * K * K + t / in] += (float)sum;
-    }
+    for (int o = 0; o < dy->c; o++)
+        for (int t = 0; t < K * K * in; t++) {
+            double sum = 0;
+            for (int n = 0; n < x->n; n++)
+                sum += (double)part[((size_t)n * each + o / L * K * K * in + t) * L + o % L];
+            dw[((size_t)o * in + t % in) * K * K + t / in] += (float)sum;
+        }
 }
 
 // ---- head ---------------------------------------------------------------------------------------
@@ -109,13 +110,14 @@ static void stem_dw(const Conv *op, const Tensor *x, const Tensor *dy, float *pa
 static void head_fwd(const float *w, const Tensor *x, const float *b, Tensor *y) {
     const int in = x->c, out = y->c;
     #pragma omp parallel for
-    for (int n = 0; n < x->n; n++) for (int o = 0; o < out; o++) {
-        const float *px = (const float *)x->p + (size_t)n * in, *pw = w + (size_t)o * in;
-        float s = 0;
-        #pragma omp simd reduction(+ : s)
-        for (int c = 0; c < in; c++) s += px[c] * pw[c];
-        ((float *)y->p)[(size_t)n * out + o] = b ? s + b[o] : s;
-    }
+    for (int n = 0; n < x->n; n++)
+        for (int o = 0; o < out; o++) {
+            const float *px = (const float *)x->p + (size_t)n * in, *pw = w + (size_t)o * in;
+            float s = 0;
+            #pragma omp simd reduction(+ : s)
+            for (int c = 0; c < in; c++) s += px[c] * pw[c];
+            ((float *)y->p)[(size_t)n * out + o] = b ? s + b[o] : s;
+        }
 }
 
 static void head_dx(const float *w, const Tensor *dy, Tensor *dx) {
@@ -135,13 +137,14 @@ static void head_dx(const float *w, const Tensor *dy, Tensor *dx) {
 static void head_dw(const Tensor *x, const Tensor *dy, float *dw, float *db) {
     const int in = x->c, out = dy->c;
     #pragma omp parallel for
-    for (int o = 0; o < out; o++) for (int n = 0; n < x->n; n++) {
-        const float d = ((const float *)dy->p)[(size_t)n * out + o];
-        const float *px = (const float *)x->p + (size_t)n * in;
-        #pragma omp simd
-        for (int c = 0; c < in; c++) dw[(size_t)o * in + c] += d * px[c];
-        if (db) db[o] += d;
-    }
+    for (int o = 0; o < out; o++)
+        for (int n = 0; n < x->n; n++) {
+            const float d = ((const float *)dy->p)[(size_t)n * out + o];
+            const float *px = (const float *)x->p + (size_t)n * in;
+            #pragma omp simd
+            for (int c = 0; c < in; c++) dw[(size_t)o * in + c] += d * px[c];
+            if (db) db[o] += d;
+        }
 }
 
 // ---- bias ---------------------------------------------------------------------------------------
@@ -151,8 +154,9 @@ static void bias_grad_plain(const Tensor *dy, float *db) {
     #pragma omp parallel for
     for (int c = 0; c < dy->c; c++) {
         double sum = 0;
-        for (int n = 0; n < dy->n; n++) for (int i = 0; i < hw; i++)
-            sum += (double)((const float *)dy->p)[((size_t)n * dy->c + c) * hw + i];
+        for (int n = 0; n < dy->n; n++)
+            for (int i = 0; i < hw; i++)
+                sum += (double)((const float *)dy->p)[((size_t)n * dy->c + c) * hw + i];
         db[c] += (float)sum;
     }
 }

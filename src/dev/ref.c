@@ -90,56 +90,72 @@ static void conv_fwd(Dev *dev, const Conv *op, const Tensor *x, const real *b, T
     (void)dev;
     const int K = op->size, S = op->stride;
     #pragma omp parallel for collapse(2) if (tensor_len(y) > MANY)
-    for (int n = 0; n < y->n; n++) for (int o = 0; o < y->c; o++) {
-        real *py = plane(y, n, o);
-        for (int i = 0; i < y->h * y->w; i++) py[i] = b ? b[o] : 0;
-        for (int c = 0; c < x->c; c++) for (int u = 0; u < K; u++) for (int v = 0; v < K; v++) {
-            const real *px = plane(x, n, c), w = op->filter->w[((o * x->c + c) * K + u) * K + v];
-            int i0, i1, j0, j1;
-            span(y->h, x->h, S, u - op->pad, &i0, &i1);
-            span(y->w, x->w, S, v - op->pad, &j0, &j1);
-            for (int i = i0; i < i1; i++) for (int j = j0; j < j1; j++)
-                py[i * y->w + j] += w * px[(i * S + u - op->pad) * x->w + j * S + v - op->pad];
+    for (int n = 0; n < y->n; n++)
+        for (int o = 0; o < y->c; o++) {
+            real *py = plane(y, n, o);
+            for (int i = 0; i < y->h * y->w; i++) py[i] = b ? b[o] : 0;
+            for (int c = 0; c < x->c; c++)
+                for (int u = 0; u < K; u++)
+                    for (int v = 0; v < K; v++) {
+                        const real *px = plane(x, n, c),
+                                   w = op->filter->w[((o * x->c + c) * K + u) * K + v];
+                        int i0, i1, j0, j1;
+                        span(y->h, x->h, S, u - op->pad, &i0, &i1);
+                        span(y->w, x->w, S, v - op->pad, &j0, &j1);
+                        for (int i = i0; i < i1; i++)
+                            for (int j = j0; j < j1; j++)
+                                py[i * y->w + j] +=
+                                    w * px[(i * S + u - op->pad) * x->w + j * S + v - op->pad];
+                    }
         }
-    }
 }
 
 static void conv_dx(Dev *dev, const Conv *op, const Tensor *dy, Tensor *dx) {
     (void)dev;
     const int K = op->size, S = op->stride;
     #pragma omp parallel for collapse(2) if (tensor_len(dx) > MANY)
-    for (int n = 0; n < dx->n; n++) for (int c = 0; c < dx->c; c++) {
-        real *px = plane(dx, n, c);
-        memset(px, 0, (size_t)dx->h * dx->w * sizeof(real));
-        for (int o = 0; o < dy->c; o++) for (int u = 0; u < K; u++) for (int v = 0; v < K; v++) {
-            const real *py = plane(dy, n, o), w = op->filter->w[((o * dx->c + c) * K + u) * K + v];
-            int i0, i1, j0, j1;
-            span(dy->h, dx->h, S, u - op->pad, &i0, &i1);
-            span(dy->w, dx->w, S, v - op->pad, &j0, &j1);
-            for (int i = i0; i < i1; i++) for (int j = j0; j < j1; j++)
-                px[(i * S + u - op->pad) * dx->w + j * S + v - op->pad] += w * py[i * dy->w + j];
+    for (int n = 0; n < dx->n; n++)
+        for (int c = 0; c < dx->c; c++) {
+            real *px = plane(dx, n, c);
+            memset(px, 0, (size_t)dx->h * dx->w * sizeof(real));
+            for (int o = 0; o < dy->c; o++)
+                for (int u = 0; u < K; u++)
+                    for (int v = 0; v < K; v++) {
+                        const real *py = plane(dy, n, o),
+                                   w = op->filter->w[((o * dx->c + c) * K + u) * K + v];
+                        int i0, i1, j0, j1;
+                        span(dy->h, dx->h, S, u - op->pad, &i0, &i1);
+                        span(dy->w, dx->w, S, v - op->pad, &j0, &j1);
+                        for (int i = i0; i < i1; i++)
+                            for (int j = j0; j < j1; j++)
+                                px[(i * S + u - op->pad) * dx->w + j * S + v - op->pad] +=
+                                    w * py[i * dy->w + j];
+                    }
         }
-    }
 }
 
-static void conv_dw(Dev *dev, const Conv *op, const Tensor *x, const Tensor *dy, real *dw, real *db) {
+static void conv_dw(Dev *dev, const Conv *op, const Tensor *x, const Tensor *dy, real *dw,
+                    real *db) {
     (void)dev;
     const int K = op->size, S = op->stride;
     #pragma omp parallel for if (tensor_len(dy) > MANY)
     for (int o = 0; o < dy->c; o++) {
-        for (int c = 0; c < x->c; c++) for (int u = 0; u < K; u++) for (int v = 0; v < K; v++) {
-            int i0, i1, j0, j1;
-            span(dy->h, x->h, S, u - op->pad, &i0, &i1);
-            span(dy->w, x->w, S, v - op->pad, &j0, &j1);
-            double s = 0;
-            for (int n = 0; n < x->n; n++) {
-                const real *px = plane(x, n, c), *py = plane(dy, n, o);
-                for (int i = i0; i < i1; i++) for (int j = j0; j < j1; j++)
-                    s += (double)py[i * dy->w + j] *
-                         (double)px[(i * S + u - op->pad) * x->w + j * S + v - op->pad];
-            }
-            dw[((o * x->c + c) * K + u) * K + v] += (real)s;
-        }
+        for (int c = 0; c < x->c; c++)
+            for (int u = 0; u < K; u++)
+                for (int v = 0; v < K; v++) {
+                    int i0, i1, j0, j1;
+                    span(dy->h, x->h, S, u - op->pad, &i0, &i1);
+                    span(dy->w, x->w, S, v - op->pad, &j0, &j1);
+                    double s = 0;
+                    for (int n = 0; n < x->n; n++) {
+                        const real *px = plane(x, n, c), *py = plane(dy, n, o);
+                        for (int i = i0; i < i1; i++)
+                            for (int j = j0; j < j1; j++)
+                                s += (double)py[i * dy->w + j] *
+                                     (double)px[(i * S + u - op->pad) * x->w + j * S + v - op->pad];
+                    }
+                    dw[((o * x->c + c) * K + u) * K + v] += (real)s;
+                }
         double s = 0;
         for (int n = 0; db && n < dy->n; n++)
             for (int i = 0; i < dy->h * dy->w; i++) s += (double)plane(dy, n, o)[i];
@@ -159,12 +175,14 @@ static void norm_stats(const Norm *op, const Tensor *x, int c) {
     const int hw = x->h * x->w;
     const double m = (double)x->n * hw;
     double s = 0, q = 0;
-    for (int n = 0; n < x->n; n++) for (int i = 0; i < hw; i++) s += (double)plane(x, n, c)[i];
+    for (int n = 0; n < x->n; n++)
+        for (int i = 0; i < hw; i++) s += (double)plane(x, n, c)[i];
     s /= m;
-    for (int n = 0; n < x->n; n++) for (int i = 0; i < hw; i++) {
-        double d = (double)plane(x, n, c)[i] - s;
-        q += d * d;
-    }
+    for (int n = 0; n < x->n; n++)
+        for (int i = 0; i < hw; i++) {
+            double d = (double)plane(x, n, c)[i] - s;
+            q += d * d;
+        }
     op->mean[c] = (real)s;
     op->rstd[c] = (real)(1 / sqrt(q / m + (double)op->eps));
     if (!op->update) return;
@@ -186,10 +204,11 @@ static void norm_fwd(Dev *dev, const Norm *op, Tensor *x, const Tensor *r, Tenso
             scale = op->gamma[c] * op->rstd[c];
             shift = op->beta[c] - op->mean[c] * scale;
         }
-        for (int n = 0; n < x->n; n++) for (int i = 0; i < hw; i++) {
-            real z = scale * plane(x, n, c)[i] + shift;
-            plane(y, n, c)[i] = z > 0 ? z : op->leak * z;
-        }
+        for (int n = 0; n < x->n; n++)
+            for (int i = 0; i < hw; i++) {
+                real z = scale * plane(x, n, c)[i] + shift;
+                plane(y, n, c)[i] = z > 0 ? z : op->leak * z;
+            }
     }
 }
 
@@ -206,49 +225,55 @@ static void norm_bwd(Dev *dev, const Norm *op, const Tensor *x, const Tensor *dy
         const real gamma = op->gamma ? op->gamma[c] : 1;
         const real scale = gamma * rstd, shift = op->gamma ? op->beta[c] - mean * scale : 0;
         double sum = 0, dot = 0;                       // of dz, of dz xh
-        for (int n = 0; op->gamma && n < x->n; n++) for (int i = 0; i < hw; i++) {
-            real v = plane(x, n, c)[i], d = plane(dy, n, c)[i];
-            real dz = scale * v + shift > 0 ? d : op->leak * d;
-            sum += (double)dz;
-            dot += (double)(dz * (v - mean) * rstd);
-        }
+        for (int n = 0; op->gamma && n < x->n; n++)
+            for (int i = 0; i < hw; i++) {
+                real v = plane(x, n, c)[i], d = plane(dy, n, c)[i];
+                real dz = scale * v + shift > 0 ? d : op->leak * d;
+                sum += (double)dz;
+                dot += (double)(dz * (v - mean) * rstd);
+            }
         if (dgamma) dgamma[c] += (real)dot;
         if (dbeta) dbeta[c] += (real)sum;
         if (!op->batch_stats) sum = dot = 0;
-        for (int n = 0; dx && n < x->n; n++) for (int i = 0; i < hw; i++) {
-            real v = plane(x, n, c)[i], d = plane(dy, n, c)[i];
-            real dz = scale * v + shift > 0 ? d : op->leak * d;
-            real g = scale * (dz - (real)(sum / m) - (v - mean) * rstd * (real)(dot / m));
-            plane(dx, n, c)[i] = op->add_dx ? plane(dx, n, c)[i] + g : g;
-        }
+        for (int n = 0; dx && n < x->n; n++)
+            for (int i = 0; i < hw; i++) {
+                real v = plane(x, n, c)[i], d = plane(dy, n, c)[i];
+                real dz = scale * v + shift > 0 ? d : op->leak * d;
+                real g = scale * (dz - (real)(sum / m) - (v - mean) * rstd * (real)(dot / m));
+                plane(dx, n, c)[i] = op->add_dx ? plane(dx, n, c)[i] + g : g;
+            }
     }
 }
 
 static void pool_fwd(Dev *dev, const Tensor *x, Tensor *y) {
     (void)dev;
-    for (int n = 0; n < x->n; n++) for (int c = 0; c < x->c; c++) {
-        double s = 0;
-        for (int i = 0; i < x->h * x->w; i++) s += (double)plane(x, n, c)[i];
-        *plane(y, n, c) = (real)(s / (x->h * x->w));
-    }
+    for (int n = 0; n < x->n; n++)
+        for (int c = 0; c < x->c; c++) {
+            double s = 0;
+            for (int i = 0; i < x->h * x->w; i++) s += (double)plane(x, n, c)[i];
+            *plane(y, n, c) = (real)(s / (x->h * x->w));
+        }
 }
 
 static void pool_bwd(Dev *dev, const Tensor *dy, Tensor *dx) {
     (void)dev;
-    for (int n = 0; n < dx->n; n++) for (int c = 0; c < dx->c; c++)
-        for (int i = 0; i < dx->h * dx->w; i++)
-            plane(dx, n, c)[i] = *plane(dy, n, c) / (real)(dx->h * dx->w);
+    for (int n = 0; n < dx->n; n++)
+        for (int c = 0; c < dx->c; c++)
+            for (int i = 0; i < dx->h * dx->w; i++)
+                plane(dx, n, c)[i] = *plane(dy, n, c) / (real)(dx->h * dx->w);
 }
 
 // ---- the head and its losses -------------------------------------------------------------------
 
-static void head(Dev *dev, const Tensor *z, const int *y, Energy e, real scale, Tensor *dz, real *sums) {
+static void head(Dev *dev, const Tensor *z, const int *y, Energy e, real scale, Tensor *dz,
+                 real *sums) {
     (void)dev;
     double sum[N_SUM] = { 0 };
     for (int n = 0; n < z->n; n++) {
         const real *p = plane(z, n, 0);
         int best = 0;
-        for (int c = 1; c < z->c; c++) if (p[c] > p[best]) best = c;
+        for (int c = 1; c < z->c; c++)
+            if (p[c] > p[best]) best = c;
         double total = 0;
         for (int c = 0; c < z->c; c++) total += exp((double)(p[c] - p[best]));
         const double lse = (double)p[best] + log(total);
@@ -271,7 +296,8 @@ static void watch(Dev *dev, const Watch *o, const real *sums, Now *now, real *ri
     for (int i = 0; i < o->n_batch; i++) {
         const real *s = sums + i * N_SUM;
         loss += ((double)o->e[i].a * (double)s[SUM_LSE] + (double)o->e[i].b * (double)s[SUM_ZY] +
-                 (double)o->e[i].c * (double)s[SUM_LSE2]) / n;
+                 (double)o->e[i].c * (double)s[SUM_LSE2]) /
+                n;
     }
     real *row = ring + (size_t)(now->step % (uint32_t)o->n_ring) * N_ROW;
     memset(row, 0, N_ROW * sizeof *row);
@@ -344,10 +370,12 @@ static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key,
         Rng size = key;
         size.sub = 1;
         // a direction from normals, a distance that fills the ball evenly
-        const double reach = (double)a.radius * pow((double)rng_uniform(size, (uint64_t)k), 1 / (double)dim);
+        const double reach =
+            (double)a.radius * pow((double)rng_uniform(size, (uint64_t)k), 1 / (double)dim);
         for (size_t i = 0; i < dim; i++) {
             const uint64_t at = (uint64_t)k * dim + i;
-            p[i] = a.l2 ? (real)rng_normal(key, at) : a.radius * (real)(2 * rng_uniform(key, at) - 1);
+            p[i] =
+                a.l2 ? (real)rng_normal(key, at) : a.radius * (real)(2 * rng_uniform(key, at) - 1);
         }
         const real scale = a.l2 ? (real)(reach / (length(p, NULL, dim) + 1e-30)) : 1;
         for (size_t i = 0; i < dim; i++) p[i] = from[i] + scale * p[i];
@@ -363,7 +391,8 @@ static void attack_move(Dev *dev, Tensor *x, const Tensor *g, const real *x0, At
         real *p = (real *)x->p + (size_t)k * dim;
         const real *d = (const real *)g->p + (size_t)k * dim;
         const real scale = a.l2 ? a.step / (real)(length(d, NULL, dim) + 1e-30) : a.step;
-        for (size_t i = 0; i < dim; i++) p[i] += scale * (a.l2 ? d[i] : (real)((d[i] > 0) - (d[i] < 0)));
+        for (size_t i = 0; i < dim; i++)
+            p[i] += scale * (a.l2 ? d[i] : (real)((d[i] > 0) - (d[i] < 0)));
         confine(p, x0 + (size_t)k * dim, dim, a);
     }
 }
@@ -378,7 +407,8 @@ static void sgd(Dev *dev, size_t n, real *w, const real *g, real *v, Sgd o, cons
     }
 }
 
-static void adam(Dev *dev, size_t n, real *w, const real *g, real *m, real *v, Adam o, const Now *now) {
+static void adam(Dev *dev, size_t n, real *w, const real *g, real *m, real *v, Adam o,
+                 const Now *now) {
     (void)dev;
     if (now->halt) return;
     const double t = now->step + 1.0, b1 = (double)o.beta1, b2 = (double)o.beta2;
@@ -443,10 +473,12 @@ static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a
         const int dj = (int)rng_below(move, at + 1, span_) - a.pad;
         const int mirror = a.flip && rng_u32(move, at + 2) & 1;
         real *dst = x + (size_t)k * dim;
-        for (int c = 0; c < C; c++) for (int i = 0; i < S; i++) for (int j = 0; j < S; j++) {
-            int ii = reflect(i + di, S), jj = reflect((mirror ? S - 1 - j : j) + dj, S);
-            dst[(c * S + i) * S + j] = (real)src[(c * S + ii) * S + jj] / (real)127.5 - 1;
-        }
+        for (int c = 0; c < C; c++)
+            for (int i = 0; i < S; i++)
+                for (int j = 0; j < S; j++) {
+                    int ii = reflect(i + di, S), jj = reflect((mirror ? S - 1 - j : j) + dj, S);
+                    dst[(c * S + i) * S + j] = (real)src[(c * S + ii) * S + jj] / (real)127.5 - 1;
+                }
         for (size_t b = 0; a.noise > 0 && b < dim; b += 4) {
             float z[4];
             rng_normal4(noise, (uint32_t)(((size_t)k * dim + b) / 4), z);
@@ -458,18 +490,20 @@ static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a
 
 static void rows_get(Dev *dev, real *dst, const real *src, const int *index, int n, size_t dim) {
     (void)dev;
-    for (int i = 0; i < n; i++) memcpy(dst + i * dim, src + (size_t)index[i] * dim, dim * sizeof *dst);
+    for (int i = 0; i < n; i++)
+        memcpy(dst + i * dim, src + (size_t)index[i] * dim, dim * sizeof *dst);
 }
 
 static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int n, size_t dim,
                      const Now *now) {
     (void)dev;
     if (now->halt) return;
-    for (int i = 0; i < n; i++) memcpy(dst + (size_t)index[i] * dim, src + i * dim, dim * sizeof *dst);
+    for (int i = 0; i < n; i++)
+        memcpy(dst + (size_t)index[i] * dim, src + i * dim, dim * sizeof *dst);
 }
 
-static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *pool, int n_pool, Rng key,
-                   const Now *now) {
+static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
+                   Rng key, const Now *now) {
     (void)dev;
     key = rng_now(key, now);
     uint32_t next = now->drawn;
@@ -481,7 +515,8 @@ static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *
 }
 
 // Row i weighs z_i, so the mean keeps a weight of 1 - scale * sum(z) where rows still contain it.
-static void gauss(Dev *dev, const Gauss *g, const int *number, int n, Rng key, real *out, int n_out) {
+static void gauss(Dev *dev, const Gauss *g, const int *number, int n, Rng key, real *out,
+                  int n_out) {
     (void)dev;
     const size_t dim = (size_t)g->dim;
     #pragma omp parallel for
@@ -496,7 +531,8 @@ static void gauss(Dev *dev, const Gauss *g, const int *number, int n, Rng key, r
         for (int r = 0; r < g->n; r++) {
             const real w = g->scale * (real)rng_normal(z, (uint64_t)r);
             total += (double)w;
-            if (g->factor) for (size_t i = 0; i < dim; i++) x[i] += w * g->factor[(size_t)r * dim + i];
+            if (g->factor)
+                for (size_t i = 0; i < dim; i++) x[i] += w * g->factor[(size_t)r * dim + i];
             const uint8_t *row = g->factor ? NULL : g->bytes + (size_t)g->rows[r] * dim;
             for (size_t i = 0; row && i < dim; i++) x[i] += w * ((real)row[i] / (real)127.5 - 1);
         }
@@ -517,14 +553,46 @@ static void uniform(Dev *dev, const int *number, int n, size_t dim, Rng key, rea
 }
 
 const Backend backend_ref = {
-    .name = "ref", .open = ref_open, .close = dev_nothing, .describe = describe, .tuning = tuning,
-    .sync = dev_nothing, .alloc = mem_alloc, .free = mem_free, .copy_in = copy, .copy_out = copy,
-    .copy = copy, .zero = zero, .tensor_bytes = tensor_bytes, .from_plain = from_plain,
-    .to_plain = to_plain, .filters_pack = filters_pack, .filter_close = filter_close,
-    .conv_open = conv_open, .conv_close = conv_close, .conv_fwd = conv_fwd, .conv_dx = conv_dx,
-    .conv_dw = conv_dw, .norm_fwd = norm_fwd, .norm_bwd = norm_bwd, .pool_fwd = pool_fwd,
-    .pool_bwd = pool_bwd, .head = head, .langevin = langevin, .attack_start = attack_start,
-    .attack_move = attack_move, .sgd = sgd, .adam = adam, .ema = ema,
-    .check = check, .watch = watch, .pick = pick, .batch = batch, .rows_get = rows_get,
-    .rows_put = rows_put, .reinit = reinit, .gauss = gauss, .uniform = uniform,
+    .name = "ref",
+    .open = ref_open,
+    .close = dev_nothing,
+    .describe = describe,
+    .tuning = tuning,
+    .sync = dev_nothing,
+    .alloc = mem_alloc,
+    .free = mem_free,
+    .copy_in = copy,
+    .copy_out = copy,
+    .copy = copy,
+    .zero = zero,
+    .tensor_bytes = tensor_bytes,
+    .from_plain = from_plain,
+    .to_plain = to_plain,
+    .filters_pack = filters_pack,
+    .filter_close = filter_close,
+    .conv_open = conv_open,
+    .conv_close = conv_close,
+    .conv_fwd = conv_fwd,
+    .conv_dx = conv_dx,
+    .conv_dw = conv_dw,
+    .norm_fwd = norm_fwd,
+    .norm_bwd = norm_bwd,
+    .pool_fwd = pool_fwd,
+    .pool_bwd = pool_bwd,
+    .head = head,
+    .langevin = langevin,
+    .attack_start = attack_start,
+    .attack_move = attack_move,
+    .sgd = sgd,
+    .adam = adam,
+    .ema = ema,
+    .check = check,
+    .watch = watch,
+    .pick = pick,
+    .batch = batch,
+    .rows_get = rows_get,
+    .rows_put = rows_put,
+    .reinit = reinit,
+    .gauss = gauss,
+    .uniform = uniform,
 };

@@ -10,7 +10,8 @@
 int net_parse(NetSpec *spec, const char *model, Err *err) {
     int depth = 0, width = 0, end = 0;
     if (sscanf(model, "wrn-%4d-%3d%n", &depth, &width, &end) != 2 || model[end])
-        return err_set(err, ERR_ARG, "model '%s' is not of the form wrn-DEPTH-WIDTH, as in wrn-28-10", model);
+        return err_set(err, ERR_ARG,
+                       "model '%s' is not of the form wrn-DEPTH-WIDTH, as in wrn-28-10", model);
     spec->depth = depth;
     spec->width = width;
     return 0;
@@ -18,13 +19,15 @@ int net_parse(NetSpec *spec, const char *model, Err *err) {
 
 static int spec_check(const NetSpec *s, Err *err) {
     if (s->depth < 10 || s->depth > 1000 || (s->depth - 4) % 6)
-        return err_set(err, ERR_ARG, "depth %d: expected 6n + 4 from 10 to 1000 (10, 16, 22, 28, ...)", s->depth);
+        return err_set(err, ERR_ARG,
+                       "depth %d: expected 6n + 4 from 10 to 1000 (10, 16, 22, 28, ...)", s->depth);
     if (s->width < 1 || s->width > 64)
         return err_set(err, ERR_ARG, "width %d: expected 1 to 64", s->width);
     if (s->channels != 1 && s->channels != 3)
         return err_set(err, ERR_ARG, "%d image channels: expected 1 or 3", s->channels);
     if (s->side < 4 || s->side > 256 || s->side % 4)
-        return err_set(err, ERR_ARG, "images of %d pixels a side: expected a multiple of 4 up to 256", s->side);
+        return err_set(err, ERR_ARG,
+                       "images of %d pixels a side: expected a multiple of 4 up to 256", s->side);
     if (s->classes < 2 || s->classes > 1000)
         return err_set(err, ERR_ARG, "%d classes: expected 2 to 1000", s->classes);
     return 0;
@@ -49,14 +52,16 @@ int net_alloc(Net *net, Dev *dev, Err *err) {
     net->state = dev->be.alloc(dev, (net->n_state + 1) * sizeof(real), "norm statistics");
     if (dev_check(dev, err)) return -1;
     for (int i = 0; i < net->n_op; i++)
-        if (net->op[i].kind == OP_CONV) net->filter[net->op[i].filter].w = net->w + net->par[net->op[i].w].off;
+        if (net->op[i].kind == OP_CONV)
+            net->filter[net->op[i].filter].w = net->w + net->par[net->op[i].w].off;
     return 0;
 }
 
 // Convolutions: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), biases too; gamma 1, beta 0; mean 0, variance 1.
 int net_init(Net *net, uint64_t seed, Err *err) {
     Arena a = { 0 };
-    real *w = arena_alloc(&a, net->n_w, sizeof *w), *state = arena_alloc(&a, net->n_state + 1, sizeof *state);
+    real *w = arena_alloc(&a, net->n_w, sizeof *w),
+         *state = arena_alloc(&a, net->n_state + 1, sizeof *state);
     if (arena_ok(&a, "initial weights", err)) {
         arena_free(&a);
         return -1;
@@ -70,7 +75,8 @@ int net_init(Net *net, uint64_t seed, Err *err) {
                                           : (real)(p->fan_in == 0);
     }
     for (int i = 0; i < net->n_stat; i++)
-        for (size_t k = 0; k < net->stat[i].len; k++) state[net->stat[i].off + net->stat[i].len + k] = 1;
+        for (size_t k = 0; k < net->stat[i].len; k++)
+            state[net->stat[i].off + net->stat[i].len + k] = 1;
     net->dev->be.copy_in(net->dev, net->w, w, net->n_w * sizeof *w);
     net->dev->be.copy_in(net->dev, net->state, state, net->n_state * sizeof *state);
     net->batches = 0;
@@ -85,7 +91,8 @@ void net_zero_grad(Net *net) { net->dev->be.zero(net->dev, net->dw, net->n_w * s
 
 void net_free(Net *net) {
     if (net->dev) {
-        for (int i = 0; i < net->n_filter; i++) net->dev->be.filter_close(net->dev, &net->filter[i]);
+        for (int i = 0; i < net->n_filter; i++)
+            net->dev->be.filter_close(net->dev, &net->filter[i]);
         net->dev->be.free(net->dev, net->w);
         net->dev->be.free(net->dev, net->dw);
         net->dev->be.free(net->dev, net->state);
@@ -110,16 +117,14 @@ void op_describe(const Net *net, const Op *op, char *dst, size_t n) {
     const Tensor *x = &net->act[op->x], *y = &net->act[op->y];
     switch (op->kind) {
     case OP_CONV:
-        snprintf(dst, n, "conv %dx%d%s  %d -> %d  %dx%d", op->size, op->size, op->stride > 1 ? " /2" : "",
-                 x->c, y->c, y->h, y->w);
+        snprintf(dst, n, "conv %dx%d%s  %d -> %d  %dx%d", op->size, op->size,
+                 op->stride > 1 ? " /2" : "", x->c, y->c, y->h, y->w);
         break;
     case OP_NORM:
-        snprintf(dst, n, "%s%s  %d  %dx%d", op->r >= 0 ? "add+" : "", op->w < 0 ? "lrelu" : "norm+lrelu",
-                 x->c, x->h, x->w);
+        snprintf(dst, n, "%s%s  %d  %dx%d", op->r >= 0 ? "add+" : "",
+                 op->w < 0 ? "lrelu" : "norm+lrelu", x->c, x->h, x->w);
         break;
-    case OP_POOL:
-        snprintf(dst, n, "mean  %d  %dx%d -> 1x1", x->c, x->h, x->w);
-        break;
+    case OP_POOL: snprintf(dst, n, "mean  %d  %dx%d -> 1x1", x->c, x->h, x->w); break;
     }
 }
 
@@ -128,7 +133,10 @@ void op_describe(const Net *net, const Op *op, char *dst, size_t n) {
 // written and dies when last read. What is read on the way up depends on the gradients wanted, so a
 // pass that wants fewer needs less memory. Images are the caller's and are not planned.
 
-typedef struct { Block *b; int n, *act, *grad, *stat; } Layout;
+typedef struct {
+    Block *b;
+    int n, *act, *grad, *stat;
+} Layout;
 
 static int add_block(Layout *l, int t, size_t bytes) {
     l->b[l->n] = (Block){ t, t, (bytes + 255) & ~(size_t)255, 0 };
@@ -155,7 +163,8 @@ static void plan_down(Layout *l, const Pass *p) {
     for (int i = 0; i < n; i++) {
         const Op *op = &net->op[i];
         const int up = 2 * n - 1 - i, keep_x = op->kind == OP_NORM ? p->mode & (WANT_DX | WANT_DW)
-                                             : op->kind == OP_CONV ? p->mode & WANT_DW : 0;
+                                               : op->kind == OP_CONV ? p->mode & WANT_DW
+                                                                     : 0;
         l->act[op->y] = add_block(l, i, act_bytes(p, op->y));
         alive_at(l, l->act[op->x], keep_x ? up : i);
         if (op->r >= 0) alive_at(l, l->act[op->r], i);
@@ -186,8 +195,10 @@ static int plan(Pass *p, int share, Err *err) {
     const Net *net = p->net;
     const size_t acts = (size_t)net->n_act, ops = (size_t)net->n_op;
     Arena a = { 0 };
-    Layout l = { .b = arena_alloc(&a, 2 * acts + ops, sizeof *l.b), .act = arena_alloc(&a, acts, sizeof(int)),
-                 .grad = arena_alloc(&a, acts, sizeof(int)), .stat = arena_alloc(&a, ops, sizeof(int)) };
+    Layout l = { .b = arena_alloc(&a, 2 * acts + ops, sizeof *l.b),
+                 .act = arena_alloc(&a, acts, sizeof(int)),
+                 .grad = arena_alloc(&a, acts, sizeof(int)),
+                 .stat = arena_alloc(&a, ops, sizeof(int)) };
     if (arena_ok(&a, "a pass's memory plan", err)) {
         arena_free(&a);
         return -1;
@@ -198,8 +209,10 @@ static int plan(Pass *p, int share, Err *err) {
     if (p->mode & (WANT_DX | WANT_DW)) plan_up(&l, p);
     p->bytes = plan_blocks(l.b, l.n, share);
     for (size_t i = 0; i < acts; i++) p->act_off[i] = l.act[i] < 0 ? (size_t)-1 : l.b[l.act[i]].off;
-    for (size_t i = 0; i < acts; i++) p->grad_off[i] = l.grad[i] < 0 ? (size_t)-1 : l.b[l.grad[i]].off;
-    for (size_t i = 0; i < ops; i++) p->stat_off[i] = l.stat[i] < 0 ? (size_t)-1 : l.b[l.stat[i]].off;
+    for (size_t i = 0; i < acts; i++)
+        p->grad_off[i] = l.grad[i] < 0 ? (size_t)-1 : l.b[l.grad[i]].off;
+    for (size_t i = 0; i < ops; i++)
+        p->stat_off[i] = l.stat[i] < 0 ? (size_t)-1 : l.b[l.stat[i]].off;
     arena_free(&a);
     return 0;
 }
@@ -228,9 +241,15 @@ int pass_open(Pass *p, Net *net, int batch, int mode, Err *err) {
     for (int i = 0; i < net->n_op; i++) {
         const Op *op = &net->op[i];
         if (op->kind != OP_CONV) continue;
-        p->conv[i] = (Conv){ .x = p->act[op->x], .y = p->act[op->y], .size = op->size, .stride = op->stride,
-                             .pad = op->pad, .x_plain = is_plain(net, op->x), .y_plain = is_plain(net, op->y),
-                             .want = mode & (WANT_DX | WANT_DW), .filter = &net->filter[op->filter] };
+        p->conv[i] = (Conv){ .x = p->act[op->x],
+                             .y = p->act[op->y],
+                             .size = op->size,
+                             .stride = op->stride,
+                             .pad = op->pad,
+                             .x_plain = is_plain(net, op->x),
+                             .y_plain = is_plain(net, op->y),
+                             .want = mode & (WANT_DX | WANT_DW),
+                             .filter = &net->filter[op->filter] };
         if (op->x == 0 && !(mode & WANT_DX)) p->conv[i].want &= WANT_DW;
         else if (mode & WANT_DW) p->conv[i].want |= WANT_DX;
         net->dev->be.conv_open(net->dev, &p->conv[i]);
@@ -250,7 +269,9 @@ void pass_bind(Pass *p, void *mem) {
     for (int i = 0; i < net->n_op; i++) {
         const Op *op = &net->op[i];
         if (op->kind != OP_NORM) continue;
-        p->norm[i] = (Norm){ .eps = net->eps, .momentum = net->momentum, .leak = net->leak, .add_dx = op->add_dx };
+        p->norm[i] = (Norm){
+            .eps = net->eps, .momentum = net->momentum, .leak = net->leak, .add_dx = op->add_dx
+        };
         if (op->stat < 0) continue;
         const Stat *s = &net->stat[op->stat];
         Norm *o = &p->norm[i];
@@ -282,8 +303,12 @@ void pass_forward(Pass *p, void *x) {
         const Op *op = &net->op[i];
         Tensor *in = &p->act[op->x], *y = &p->act[op->y];
         switch (op->kind) {
-        case OP_CONV: dev->be.conv_fwd(dev, &p->conv[i], in, net->w + net->par[op->b].off, y); break;
-        case OP_NORM: dev->be.norm_fwd(dev, &p->norm[i], in, op->r < 0 ? NULL : &p->act[op->r], y); break;
+        case OP_CONV:
+            dev->be.conv_fwd(dev, &p->conv[i], in, net->w + net->par[op->b].off, y);
+            break;
+        case OP_NORM:
+            dev->be.norm_fwd(dev, &p->norm[i], in, op->r < 0 ? NULL : &p->act[op->r], y);
+            break;
         case OP_POOL: dev->be.pool_fwd(dev, in, y); break;
         }
     }

@@ -8,7 +8,8 @@ double schedule_lr(const Schedule *s, uint64_t step) {
     double k = 1;
     switch (s->kind) {
     case SCHED_STEP:
-        for (int i = 0; i < s->n_drop; i++) if (step >= s->drop[i]) k *= s->factor;
+        for (int i = 0; i < s->n_drop; i++)
+            if (step >= s->drop[i]) k *= s->factor;
         break;
     case SCHED_COSINE: k = 0.5 * (1 + cos(pi * fmin(t, 1))); break;
     case SCHED_LINEAR: k = fmax(1 - t, 0); break;
@@ -49,6 +50,7 @@ void optim_step(Optim *o, Net *net, const Now *now) {
 
 void optim_close(Optim *o, Net *net) {
     void *all[] = { o->m, o->v, o->avg, o->avg_state };
-    for (int i = 0; i < 4; i++) if (net->dev && all[i]) net->dev->be.free(net->dev, all[i]);
+    for (int i = 0; i < 4; i++)
+        if (net->dev && all[i]) net->dev->be.free(net->dev, all[i]);
     memset(o, 0, sizeof *o);
 }

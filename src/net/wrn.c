@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { Net *net; char name[40]; } Builder;
+typedef struct {
+    Net *net;
+    char name[40];
+} Builder;
 
 static int add_param(Builder *b, const char *part, const int dim[4], int rank, int fan_in) {
     Net *net = b->net;
@@ -34,12 +37,20 @@ static int conv(Builder *b, int x, int out, int size, int stride, int pad, int h
     Net *net = b->net;
     const Tensor t = net->act[x];
     const int fan_in = t.c * size * size;
-    Op op = { .kind = OP_CONV, .x = x, .r = -1, .size = size, .stride = stride, .pad = pad, .stat = -1,
-              .filter = net->n_filter, .bias_lost = !head && net->spec.norm == NORM_BATCH };
+    Op op = { .kind = OP_CONV,
+              .x = x,
+              .r = -1,
+              .size = size,
+              .stride = stride,
+              .pad = pad,
+              .stat = -1,
+              .filter = net->n_filter,
+              .bias_lost = !head && net->spec.norm == NORM_BATCH };
     op.w = add_param(b, "weight", (int[4]){ out, t.c, size, size }, head ? 2 : 4, fan_in);
     op.b = add_param(b, "bias", (int[4]){ out }, 1, fan_in);
     net->filter[net->n_filter++] = (Filter){ .out = out, .in = t.c, .size = size };
-    return add_op(net, op, out, (t.h + 2 * pad - size) / stride + 1, (t.w + 2 * pad - size) / stride + 1);
+    return add_op(net, op, out, (t.h + 2 * pad - size) / stride + 1,
+                  (t.w + 2 * pad - size) / stride + 1);
 }
 
 static int norm(Builder *b, int x, int r) {
@@ -95,7 +106,8 @@ int wrn_build(Net *net, Err *err) {
             block(&b, g + 1, i, (16 << g) * s->width, g > 0 && i == 0 ? 2 : 1, &x, &r);
     snprintf(b.name, sizeof b.name, "f.bn1");
     x = norm(&b, x, r);
-    x = add_op(net, (Op){ .kind = OP_POOL, .x = x, .r = -1, .w = -1, .b = -1, .stat = -1, .filter = -1 },
+    x = add_op(net,
+               (Op){ .kind = OP_POOL, .x = x, .r = -1, .w = -1, .b = -1, .stat = -1, .filter = -1 },
                net->act[x].c, 1, 1);
     snprintf(b.name, sizeof b.name, "class_output");
     conv(&b, x, s->classes, 1, 1, 0, 1);

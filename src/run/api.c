@@ -189,12 +189,13 @@ static void show_line(void *ctx, const char *text) {
 static void show_progress(void *ctx, uint64_t first, uint64_t done, uint64_t total,
                           const char *unit, const char *text) {
     Terminal *t = ctx;
-    if (!t->open || t->bar.total != total || strcmp(t->unit, unit) != 0) {
+    if (!t->open || strcmp(t->unit, unit) != 0) {
         if (t->open) progress_end(&t->bar, "");
         snprintf(t->unit, sizeof t->unit, "%s", unit);
         t->bar = progress_start(t->out, t->unit, first, total);
         t->open = 1;
     }
+    t->bar.total = total;                             // an estimate may change on the way
     if (done < total) {
         progress_at(&t->bar, done, text);
     } else {

@@ -30,7 +30,9 @@ void jempp_close(Jempp *j) {
 }
 
 int jempp_classes(const Jempp *j) { return j->net.spec.classes; }
-const char *jempp_class_name(const Jempp *j, int i) { return i >= 0 && i < j->net.spec.classes ? j->class_name[i] : NULL; }
+const char *jempp_class_name(const Jempp *j, int i) {
+    return i >= 0 && i < j->net.spec.classes ? j->class_name[i] : NULL;
+}
 int jempp_channels(const Jempp *j) { return j->net.spec.channels; }
 int jempp_side(const Jempp *j) { return j->net.spec.side; }
 float jempp_threshold(const Jempp *j) { return j->threshold; }
@@ -58,17 +60,18 @@ float jempp_score(const Jempp *j, const float *logits, float *p) {
     return (float)lse;
 }
 
-int jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images, int *class_of,
-                 JemppErr *err) {
+int jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images,
+                 int *class_of, JemppErr *err) {
     Err e = { 0 };
     return model_sample(j, &o->cfg, ev, n, images, class_of, &e) ? api_fail(err, &e) : 0;
 }
 
-int jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom, const char *path,
-                     JemppErr *err) {
+int jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
+                     const char *path, JemppErr *err) {
     Err e = { 0 };
     Image im = { 0 };
-    int rc = image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 2, zoom, &e);
+    int rc =
+        image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 2, zoom, &e);
     if (!rc) rc = image_write_png(&im, path, &e);
     image_free(&im);
     return rc ? api_fail(err, &e) : 0;
@@ -78,13 +81,17 @@ char *jempp_preview(const Jempp *j, const float *images, int n, int columns, int
     Err e = { 0 };
     Image im = { 0 };
     char *text = NULL;
-    if (!image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 1, 1, &e)) text = image_text(&im, width);
+    if (!image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 1, 1, &e))
+        text = image_text(&im, width);
     image_free(&im);
     return text;
 }
 
 int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err) {
     Err e = { 0 };
-    const ModelCard card = { &j->cfg, j->class_name, (double)j->threshold, j->n_group, j->rank, j->mean, j->factor };
-    return model_save(&j->net, j->net.w, j->net.state, &card, o->cfg.half, path, &e) ? api_fail(err, &e) : 0;
+    const ModelCard card = { &j->cfg, j->class_name, (double)j->threshold, j->n_group, j->rank,
+                             j->mean, j->factor };
+    return model_save(&j->net, j->net.w, j->net.state, &card, o->cfg.half, path, &e)
+               ? api_fail(err, &e)
+               : 0;
 }

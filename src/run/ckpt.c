@@ -52,7 +52,8 @@ static void write_half(StWriter *w, const real *v, size_t n) {
 }
 
 // A device array, a piece at a time through `room` (n_room reals).
-static void write_device(StWriter *w, Dev *dev, const real *p, size_t n, int half, real *room, size_t n_room) {
+static void write_device(StWriter *w, Dev *dev, const real *p, size_t n, int half, real *room,
+                         size_t n_room) {
     for (size_t i = 0; i < n; i += n_room) {
         const size_t m = n - i < n_room ? n - i : n_room;
         dev->be.copy_out(dev, room, p + i, m * sizeof *room);
@@ -61,12 +62,14 @@ static void write_device(StWriter *w, Dev *dev, const real *p, size_t n, int hal
     }
 }
 
-static void write_net(StWriter *w, Net *net, const real *p, const real *state, int half, real *room, size_t n_room) {
+static void write_net(StWriter *w, Net *net, const real *p, const real *state, int half, real *room,
+                      size_t n_room) {
     for (int i = 0; i < net->n_par; i++)
         write_device(w, net->dev, p + net->par[i].off, net->par[i].len, half, room, n_room);
     for (int i = 0; i < 2 * net->n_stat; i++) {              // mean, variance, mean, ...
         const Stat *s = &net->stat[i / 2];
-        write_device(w, net->dev, state + s->off + (i % 2 ? s->len : 0), s->len, half, room, n_room);
+        write_device(w, net->dev, state + s->off + (i % 2 ? s->len : 0), s->len, half, room,
+                     n_room);
     }
 }
 
@@ -85,7 +88,9 @@ static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, 
 
 int model_weights(St *st, Net *net, Err *err) {
     for (int i = 0; i < net->n_par; i++)
-        if (read_device(st, net->par[i].name, net->dev, net->w + net->par[i].off, net->par[i].len, err)) return -1;
+        if (read_device(st, net->par[i].name, net->dev, net->w + net->par[i].off, net->par[i].len,
+                        err))
+            return -1;
     for (int i = 0; i < net->n_stat; i++) {
         const Stat *s = &net->stat[i];
         char name[96];
@@ -114,24 +119,33 @@ static void meta_number(StWriter *w, const char *key, double v) {
 static int meta_read(const St *st, const char *key, double *v, Err *err) {
     const char *text = st_meta(st, key);
     char *end;
-    if (!text) return err_set(err, ERR_DATA, "%s: no '%s': not a state to go on from", st->path, key);
+    if (!text)
+        return err_set(err, ERR_DATA, "%s: no '%s': not a state to go on from", st->path, key);
     *v = strtod(text, &end);
-    return *end || end == text ? err_set(err, ERR_DATA, "%s: '%s' is '%.40s', expected a number", st->path, key, text) : 0;
+    return *end || end == text ? err_set(err, ERR_DATA, "%s: '%s' is '%.40s', expected a number",
+                                         st->path, key, text)
+                               : 0;
 }
 
 // The flat arrays of a state, by name; p NULL: not in this run.
-typedef struct { const char *name; real *p; size_t n; } Part;
+typedef struct {
+    const char *name;
+    real *p;
+    size_t n;
+} Part;
 enum { N_PART = 5 };
 static void parts_of(Trainer *t, Part part[N_PART]) {
     const size_t n_w = t->net.n_w;
-    const Part all[N_PART] = { { "optim.v", t->optim.v, n_w }, { "optim.m", t->optim.m, n_w },
+    const Part all[N_PART] = { { "optim.v", t->optim.v, n_w },
+                               { "optim.m", t->optim.m, n_w },
                                { "ema.weights", t->optim.avg, n_w },
                                { "ema.statistics", t->optim.avg_state, t->net.n_state },
                                { "replay", t->replay.x, (size_t)t->replay.n * t->replay.dim } };
     memcpy(part, all, sizeof all);
 }
 
-static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Now *now, const char *options) {
+static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Now *now,
+                          const char *options) {
     meta_number(w, "step", (double)t->step);
     meta_number(w, "drawn", t->replay.drawn);
     meta_number(w, "gap", (double)now->gap);
@@ -150,7 +164,8 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Now 
     declare_counters(w, &t->net);
     declare_net(w, &t->net, real_type);
     for (int i = 0; i < N_PART; i++)
-        if (part[i].p && part[i].n) st_declare(w, part[i].name, real_type, 1, &(uint64_t){ part[i].n });
+        if (part[i].p && part[i].n)
+            st_declare(w, part[i].name, real_type, 1, &(uint64_t){ part[i].n });
 }
 
 int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev, Err *err) {
@@ -169,15 +184,18 @@ int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev,
         Part part[N_PART];
         parts_of(t, part);
         for (int i = 0; i < N_PART; i++)
-            if (part[i].p && part[i].n) write_device(&w, t->dev, part[i].p, part[i].n, 0, room, ROOM);
+            if (part[i].p && part[i].n)
+                write_device(&w, t->dev, part[i].p, part[i].n, 0, room, ROOM);
         rc = st_finish(&w, err);
     }
     free(options);
     free(room);
     if (rc || dev_check(t->dev, err)) return -1;
     // from here on a good state exists under one of the two names at every moment
-    if (prev && file_exists(path) && rename(path, prev)) return err_set(err, ERR_IO, "%s: cannot be renamed: %s", path, strerror(errno));
-    if (rename(fresh, path)) return err_set(err, ERR_IO, "%s: cannot be renamed: %s", fresh, strerror(errno));
+    if (prev && file_exists(path) && rename(path, prev))
+        return err_set(err, ERR_IO, "%s: cannot be renamed: %s", path, strerror(errno));
+    if (rename(fresh, path))
+        return err_set(err, ERR_IO, "%s: cannot be renamed: %s", fresh, strerror(errno));
     return 0;
 }
 
@@ -195,16 +213,23 @@ int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
 
 static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     double step, drawn, gap, attempt, best_step;
-    if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) || meta_read(st, "gap", &gap, err) ||
-        meta_read(st, "attempt", &attempt, err) || meta_read(st, "lr_scale", &r->lr_scale, err) ||
-        meta_read(st, "seconds", &r->seconds, err) || meta_read(st, "best_accuracy", &r->best_accuracy, err) ||
-        meta_read(st, "best_step", &best_step, err) || model_weights(st, &t->net, err)) return -1;
-    if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 && attempt < 1000 && best_step >= 0))
-        return err_set(err, ERR_DATA, "%s: step %g, drawn %g, attempt %g cannot be", st->path, step, drawn, attempt);
+    if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) ||
+        meta_read(st, "gap", &gap, err) || meta_read(st, "attempt", &attempt, err) ||
+        meta_read(st, "lr_scale", &r->lr_scale, err) ||
+        meta_read(st, "seconds", &r->seconds, err) ||
+        meta_read(st, "best_accuracy", &r->best_accuracy, err) ||
+        meta_read(st, "best_step", &best_step, err) || model_weights(st, &t->net, err))
+        return -1;
+    if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 &&
+          attempt < 1000 && best_step >= 0))
+        return err_set(err, ERR_DATA, "%s: step %g, drawn %g, attempt %g cannot be", st->path, step,
+                       drawn, attempt);
     Part part[N_PART];
     parts_of(t, part);
     for (int i = 0; i < N_PART; i++)
-        if (part[i].p && part[i].n && read_device(st, part[i].name, t->dev, part[i].p, part[i].n, err)) return -1;
+        if (part[i].p && part[i].n &&
+            read_device(st, part[i].name, t->dev, part[i].p, part[i].n, err))
+            return -1;
     r->attempt = (int)attempt;
     r->best_step = (uint64_t)best_step;
     t->step = (uint64_t)step;
@@ -246,15 +271,17 @@ static char *join_names(const char **name, int n) {
     return text;
 }
 
-int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half, const char *path,
-               Err *err) {
+int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half,
+               const char *path, Err *err) {
     enum { ROOM = 1 << 20 };
-    char *options = config_dump(card->cfg, CMD_TRAIN), *names = join_names(card->class_name, net->spec.classes);
+    char *options = config_dump(card->cfg, CMD_TRAIN),
+         *names = join_names(card->class_name, net->spec.classes);
     real *room = malloc(ROOM * sizeof *room);
     int rc = options && names && room ? 0 : err_set(err, ERR_MEM, "out of memory for a model");
     if (!rc) {
         StWriter out = st_create(path);
-        const uint64_t dim = tensor_len(&net->act[0]), groups = (uint64_t)card->n_group, rank = (uint64_t)card->rank;
+        const uint64_t dim = tensor_len(&net->act[0]), groups = (uint64_t)card->n_group,
+                       rank = (uint64_t)card->rank;
         st_meta_add(&out, "format", "jempp model 1");
         st_meta_add(&out, "options", options);
         st_meta_add(&out, "classes", names);
@@ -264,7 +291,8 @@ int model_save(Net *net, const real *w, const real *state, const ModelCard *card
         declare_counters(&out, net);
         declare_net(&out, net, half ? ST_F16 : real_type);
         if (card->mean) st_declare(&out, "start.mean", ST_F16, 2, (uint64_t[]){ groups, dim });
-        if (card->mean) st_declare(&out, "start.factor", ST_F16, 3, (uint64_t[]){ groups, rank, dim });
+        if (card->mean)
+            st_declare(&out, "start.factor", ST_F16, 3, (uint64_t[]){ groups, rank, dim });
         write_counters(&out, net);
         write_net(&out, net, w, state, half, room, ROOM);
         if (card->mean) write_floats(&out, card->mean, groups * dim);

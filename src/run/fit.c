@@ -33,7 +33,8 @@ typedef struct {
     float   *logits;                 // of the validation images
     float   *mean, *factor;          // chain starts for the model; made once
     double   began, saved_at;        // clock; seconds of training
-    uint64_t told, logged;           // the first step that was told live; the first that is not in the log yet
+    uint64_t told;                   // the first step that was shown live
+    uint64_t logged;                 // the first step that is not in the log yet
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
     double   valid_accuracy;         // the last one, or NaN
     int      bad_in_a_row;
@@ -62,7 +63,9 @@ static double spent(const Fit *f) { return f->state.seconds + (now_seconds() - f
 
 static int choose_folder(Fit *f, Err *err) {
     const Config *c = &f->cfg;
-    if (c->resume && !c->out[0]) return err_set(err, ERR_ARG, "--resume needs --out RUN, the folder of the run to go on with");
+    if (c->resume && !c->out[0])
+        return err_set(err, ERR_ARG,
+                       "--resume needs --out RUN, the folder of the run to go on with");
     if (c->out[0]) {
         if (snprintf(f->out, sizeof f->out, "%s", c->out) >= (int)sizeof f->out)
             return err_set(err, ERR_ARG, "--out %.60s...: name too long", c->out);
@@ -73,7 +76,8 @@ static int choose_folder(Fit *f, Err *err) {
         strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&t, &tm));
         snprintf(f->out, sizeof f->out, "runs/%s-%s", c->preset[0] ? c->preset : c->model, when);
     }
-    if (c->resume && !dir_exists(f->out)) return err_set(err, ERR_IO, "%s: no such run folder", f->out);
+    if (c->resume && !dir_exists(f->out))
+        return err_set(err, ERR_IO, "%s: no such run folder", f->out);
     return dir_make(f->out, err);
 }
 
@@ -84,26 +88,31 @@ static int lock_folder(Fit *f, Err *err) {
     if (flock(f->lock, LOCK_EX | LOCK_NB))
         return err_set(err, ERR_ARG, "%s: another run is writing into this folder", f->out);
     char path[600], prev[600];
-    if (file_in(path, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err)) return -1;
+    if (file_in(path, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err))
+        return -1;
     if (!f->cfg.resume && (file_exists(path) || file_exists(prev)))
-        return err_set(err, ERR_ARG, "%s: holds a run already; --resume goes on with it, another --out begins anew", f->out);
+        return err_set(
+            err, ERR_ARG,
+            "%s: holds a run already; --resume goes on with it, another --out begins anew", f->out);
     if (file_in(path, f, "samples", err)) return -1;
     return dir_make(path, err);
 }
 
-// The newest state that can be read: `last`, or `prev` where a crash fell between two renames.
-static int find_state(const Fit *f, char path[600], Err *err) {
+// The newest state that can be read: `last`, or `prev` where a crash fell between two renames; the
+// other way round where an older state is wanted.
+static int find_state(const Fit *f, int older, char path[600], Err *err) {
     Err why = { 0 };
     static const char *const names[] = { "last.safetensors", "prev.safetensors" };
     for (int i = 0; i < 2; i++) {
         St st;
-        if (file_in(path, f, names[i], err)) return -1;
+        if (file_in(path, f, names[older ? 1 - i : i], err)) return -1;
         if (!file_exists(path) || st_open(&st, path, &why)) continue;
         st_close(&st);
         if (why.kind) say(f, "%s; going back to %s", why.msg, path);
         return 0;
     }
-    return err_set(err, ERR_DATA, "%s: no checkpoint to go on from%s%s", f->out, why.kind ? ": " : "", why.msg);
+    return err_set(err, ERR_DATA, "%s: no checkpoint to go on from%s%s", f->out,
+                   why.kind ? ": " : "", why.msg);
 }
 
 // The run's own options, with those that the user gave now and that may change.
@@ -151,7 +160,8 @@ static int write_record(Fit *f, Err *err) {
     json_put_uint(&j, "steps_per_epoch", f->t.per_epoch);
     json_put_double(&j, "seconds", spent(f));
     json_put_int(&j, "retries", f->state.attempt);
-    json_put_double(&j, "best_valid_accuracy", f->state.best_accuracy < 0 ? NAN : f->state.best_accuracy);
+    json_put_double(&j, "best_valid_accuracy",
+                    f->state.best_accuracy < 0 ? NAN : f->state.best_accuracy);
     json_put_uint(&j, "best_step", f->state.best_step);
     put_options(&j, &f->cfg);
     json_put_string(&j, "kernels", f->dev.be.tuning(&f->dev));
@@ -168,7 +178,8 @@ static int write_record(Fit *f, Err *err) {
 
 // ---- the log --------------------------------------------------------------------------------------
 
-static const char log_head[] = "step\tepoch\tseconds\tlr\tloss\tce\taccuracy\tfx\tfxq\tgap\tvalid_accuracy\n";
+static const char log_head[] =
+    "step\tepoch\tseconds\tlr\tloss\tce\taccuracy\tfx\tfxq\tgap\tvalid_accuracy\n";
 
 // Opens log.tsv for appending, cut back to the lines before `step`.
 static int open_log(Fit *f, uint64_t step, Err *err) {
@@ -181,7 +192,9 @@ static int open_log(Fit *f, uint64_t step, Err *err) {
     long keep = 0;
     while (fgets(line, sizeof line, f->log)) {
         const int head = keep == 0, whole = strchr(line, '\n') != NULL;
-        if (!whole || (head && strcmp(line, log_head)) || (!head && strtoull(line, NULL, 10) >= step)) break;
+        if (!whole || (head && strcmp(line, log_head)) ||
+            (!head && strtoull(line, NULL, 10) >= step))
+            break;
         keep = ftell(f->log);
     }
     if (fseek(f->log, keep, SEEK_SET) || ftruncate(fileno(f->log), keep))
@@ -196,9 +209,11 @@ static void drain_log(Fit *f, double valid) {
     real row[N_ROW] = { 0 };
     for (; f->logged < f->t.step; f->logged++) {
         trainer_row(&f->t, f->logged, row);
-        fprintf(f->log, "%" PRIu64 "\t%.4f\t%.2f\t%.6g\t%.6g\t%.6g\t%.4f\t%.6g\t%.6g\t%.5g\t", f->logged,
-                (double)(f->logged + 1) / (double)f->t.per_epoch, spent(f), (double)row[ROW_LR], (double)row[ROW_LOSS],
-                (double)row[ROW_CE], (double)row[ROW_RIGHT], (double)row[ROW_FX], (double)row[ROW_FXQ], (double)row[ROW_GAP]);
+        fprintf(f->log, "%" PRIu64 "\t%.4f\t%.2f\t%.6g\t%.6g\t%.6g\t%.4f\t%.6g\t%.6g\t%.5g\t",
+                f->logged, (double)(f->logged + 1) / (double)f->t.per_epoch, spent(f),
+                (double)row[ROW_LR], (double)row[ROW_LOSS], (double)row[ROW_CE],
+                (double)row[ROW_RIGHT], (double)row[ROW_FX], (double)row[ROW_FXQ],
+                (double)row[ROW_GAP]);
         if (f->logged + 1 == f->t.step && !isnan(valid)) fprintf(f->log, "%.4f", valid);
         fputc('\n', f->log);
     }
@@ -206,15 +221,19 @@ static void drain_log(Fit *f, double valid) {
 
 static void progress(Fit *f) {
     real row[N_ROW] = { 0 };
-    if (!f->ev || !f->ev->progress || f->t.step == f->logged) return;      // no step made that is not told
+    if (!f->ev || !f->ev->progress || f->t.step == f->logged)
+        return;                        // no step made that is not told
     if (!f->told) f->told = f->t.step;                      // speed is counted from here: the step before chose kernels
     trainer_row(&f->t, f->t.step - 1, row);
-    int n = snprintf(f->text, sizeof f->text, "epoch %.1f  ce %.3f  acc %.1f %%", (double)f->t.step / (double)f->t.per_epoch,
-                     (double)row[ROW_CE], 100 * (double)row[ROW_RIGHT]);
+    int n = snprintf(f->text, sizeof f->text, "epoch %.1f  ce %.3f  acc %.1f %%",
+                     (double)f->t.step / (double)f->t.per_epoch, (double)row[ROW_CE],
+                     100 * (double)row[ROW_RIGHT]);
     if (f->t.watch.fake >= 0)
-        n += snprintf(f->text + n, sizeof f->text - (size_t)n, "  f(x) %.2f  f(xq) %.2f", (double)row[ROW_FX], (double)row[ROW_FXQ]);
+        n += snprintf(f->text + n, sizeof f->text - (size_t)n, "  f(x) %.2f  f(xq) %.2f",
+                      (double)row[ROW_FX], (double)row[ROW_FXQ]);
     if (!isnan(f->valid_accuracy))
-        snprintf(f->text + n, sizeof f->text - (size_t)n, "  valid %.2f %%", 100 * f->valid_accuracy);
+        snprintf(f->text + n, sizeof f->text - (size_t)n, "  valid %.2f %%",
+                 100 * f->valid_accuracy);
     f->ev->progress(f->ev->ctx, f->told, f->t.step, f->total, "it", f->text);
 }
 
@@ -231,8 +250,10 @@ static void average_statistics(Fit *f) {
         const Now now = { .step = (uint32_t)(t->step + (uint64_t)k) };
         const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
         t->dev->be.copy_in(t->dev, t->now, &now, offsetof(Now, lr));
-        t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->now, t->index, NULL);
-        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, (Augment){ 0 }, key, t->now, t->batch[0].x, NULL);
+        t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->now,
+                        t->index, NULL);
+        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, (Augment){ 0 }, key, t->now,
+                         t->batch[0].x, NULL);
         for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
         pass_forward(p, t->batch[0].x);
     }
@@ -261,21 +282,27 @@ static int chain_starts(Fit *f, Err *err) {
     f->mean = malloc((size_t)(n_group * dim) * sizeof *f->mean);
     f->factor = malloc((size_t)(n_group * dim) * STARTS_RANK * sizeof *f->factor);
     if (!f->mean || !f->factor) return err_set(err, ERR_MEM, "out of memory for chain starts");
-    return starts_factor(f->train.x, f->train.y, f->train.n, n_group, dim, STARTS_RANK, f->mean, f->factor, err);
+    return starts_factor(f->train.x, f->train.y, f->train.n, n_group, dim, STARTS_RANK, f->mean,
+                         f->factor, err);
 }
 
 static int save_best(Fit *f, double threshold, Err *err) {
     char path[600];
     if (chain_starts(f, err) || file_in(path, f, "best.safetensors", err)) return -1;
-    const ModelCard card = { &f->cfg, f->train.class_name, threshold, f->t.starts.n_group, STARTS_RANK, f->mean, f->factor };
+    const ModelCard card = { &f->cfg,     f->train.class_name,
+                             threshold,   f->t.starts.n_group,
+                             STARTS_RANK, f->mean,
+                             f->factor };
     return model_save(&f->t.net, f->t.net.w, f->t.net.state, &card, 0, path, err);
 }
 
 static int save_state(Fit *f, Err *err) {
     char last[600], prev[600];
-    if (file_in(last, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err)) return -1;
+    if (file_in(last, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err))
+        return -1;
     drain_log(f, NAN);
-    if (fflush(f->log) || ferror(f->log)) return err_set(err, ERR_IO, "%s/log.tsv: %s", f->out, strerror(errno));
+    if (fflush(f->log) || ferror(f->log))
+        return err_set(err, ERR_IO, "%s/log.tsv: %s", f->out, strerror(errno));
     RunState now = f->state;
     now.seconds = spent(f);
     if (ckpt_save(&f->t, &now, last, prev, err)) return -1;
@@ -298,7 +325,8 @@ static int sample_grid(Fit *f, Err *err) {
     Image im = { 0 };
     int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for a picture");
     for (int i = 0; !rc && i < n; i++) {
-        t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim, dim * sizeof *row);
+        t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim,
+                            dim * sizeof *row);
         for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
     }
     snprintf(name, sizeof name, "samples/step-%07" PRIu64 ".png", t->step);
@@ -338,7 +366,8 @@ static int end_epoch(Fit *f, Err *err) {
 
 // ---- trouble ----------------------------------------------------------------------------------------
 
-static const char *const reasons[] = { "", "the loss is not finite or beyond its limit", "a gradient is not finite",
+static const char *const reasons[] = { "", "the loss is not finite or beyond its limit",
+                                       "a gradient is not finite",
                                        "f(x) and f(x_q) drifted apart" };
 
 // Back to the last good state, with other random numbers; after repeated trouble with half the rate.
@@ -347,14 +376,19 @@ static int go_back(Fit *f, int reason, Err *err) {
     const uint64_t at = f->t.step;
     const int attempt = f->state.attempt + 1;
     if (attempt > f->cfg.retries) {
-        say(f, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at, reasons[reason], f->cfg.retries);
-        return err_set(err, ERR_DIVERGED, "%s: diverged near step %" PRIu64 " (%s) and %d retries did not help; more chain steps "
-                       "(--steps), a lower --lr or a smaller --step-size may", f->out, at, reasons[reason], f->cfg.retries);
+        say(f, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
+            reasons[reason], f->cfg.retries);
+        return err_set(err, ERR_DIVERGED,
+                       "%s: diverged near step %" PRIu64
+                       " (%s) and %d retries did not help; more chain steps "
+                       "(--steps), a lower --lr or a smaller --step-size may",
+                       f->out, at, reasons[reason], f->cfg.retries);
     }
     const double spent_so_far = spent(f);
     const double scale = ++f->bad_in_a_row > 1 ? f->t.lr_scale / 2 : f->t.lr_scale;
     const RunState before = f->state;
-    if (find_state(f, path, err) || ckpt_load(&f->t, &f->state, path, err)) return -1;
+    const int older = f->bad_in_a_row > 2;                  // the last state may be on its way there
+    if (find_state(f, older, path, err) || ckpt_load(&f->t, &f->state, path, err)) return -1;
     f->state.attempt = attempt;
     f->state.best_accuracy = before.best_accuracy;
     f->state.best_step = before.best_step;
@@ -363,8 +397,11 @@ static int go_back(Fit *f, int reason, Err *err) {
     f->state.lr_scale = f->t.lr_scale = scale;
     trainer_seed(&f->t, attempt);
     if (f->t.watch.fake >= 0) replay_rewind(&f->t.replay, f->t.seed, f->t.step, f->t.replay.drawn);
-    say(f, "diverged near step %" PRIu64 ": %s; going back to step %" PRIu64 " with other random numbers%s (retry %d of %d)",
-        at, reasons[reason], f->t.step, f->bad_in_a_row > 1 ? " and half the learning rate" : "", attempt, f->cfg.retries);
+    say(f,
+        "diverged near step %" PRIu64 ": %s; going back to step %" PRIu64
+        " with other random numbers%s (retry %d of %d)",
+        at, reasons[reason], f->t.step, f->bad_in_a_row > 1 ? " and half the learning rate" : "",
+        attempt, f->cfg.retries);
     return open_log(f, f->t.step, err);
 }
 
@@ -382,7 +419,8 @@ static int finished(Fit *f) {
 }
 
 static int due(const Fit *f) {
-    return f->cfg.checkpoint_minutes > 0 && spent(f) - f->saved_at >= 60 * f->cfg.checkpoint_minutes;
+    return f->cfg.checkpoint_minutes > 0 &&
+           spent(f) - f->saved_at >= 60 * f->cfg.checkpoint_minutes;
 }
 
 static int fit_loop(Fit *f, int *stopped, Err *err) {
@@ -403,7 +441,12 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
             const int calm = !(f->cfg.gap_limit > 0) || now.gap < (real)(f->cfg.gap_limit / 2);
             if ((epoch_over || last) && t->step > f->saved_step && end_epoch(f, err)) return -1;
             *stopped = !last && stop_asked(f);
-            if (t->step > f->saved_step && calm && (epoch_over || last || *stopped || due(f)) && save_state(f, err)) return -1;
+            if (t->step > f->saved_step && calm && (epoch_over || last || *stopped || due(f)) &&
+                save_state(f, err))
+                return -1;
+            if (*stopped && t->step > f->saved_step)
+                say(f, "not saved: f(x) and f(x_q) are drifting apart; step %" PRIu64 " is kept",
+                    f->saved_step);
             if (last || *stopped) return 0;
         }
         trainer_step(t);
@@ -412,15 +455,19 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
 
 static int load_data(Fit *f, Err *err) {
     const Config *c = &f->cfg;
-    const DataOpts o = { c->data_dir[0] ? c->data_dir : NULL, c->side, c->channels, (uint64_t)c->seed };
+    const DataOpts o = { c->data_dir[0] ? c->data_dir : NULL, c->side, c->channels,
+                         (uint64_t)c->seed };
     Set all = { 0 };
     if (set_load(&all, c->data, HALF_TRAIN, &o, err)) return -1;
     size_t valid = (size_t)c->valid_images;
     if (valid > all.n / 5) valid = all.n / 5;                        // small sets keep four fifths to learn from
-    const int rc = set_split(&all, valid, (size_t)c->train_images, (uint64_t)c->seed, &f->train, &f->valid, err);
+    const int rc = set_split(&all, valid, (size_t)c->train_images, (uint64_t)c->seed, &f->train,
+                             &f->valid, err);
     set_free(&all);
     Err none = { 0 };
-    if (!rc && (strncmp(c->data, "cifar-file:", 11) == 0 || set_load(&f->test, c->data, HALF_TEST, &o, &none))) f->test.n = 0;
+    if (!rc && (strncmp(c->data, "cifar-file:", 11) == 0 ||
+                set_load(&f->test, c->data, HALF_TEST, &o, &none)))
+        f->test.n = 0;
     return rc;
 }
 
@@ -439,22 +486,30 @@ static void introduce(const Fit *f, const char *note) {
     char length[64];
     if (note[0]) say(f, "note: %s", note);
     if (f->cfg.minutes > 0) snprintf(length, sizeof length, "%g minutes", f->cfg.minutes);
-    else snprintf(length, sizeof length, "%" PRIu64 " steps (%.4g epochs)", f->total, (double)f->total / (double)t->per_epoch);
-    say(f, "%s: %.2f M parameters, %.3f GMAC an image", f->cfg.model, (double)t->net.n_w / 1e6, (double)net_macs(&t->net) / 1e9);
-    say(f, "%s: %zu training, %zu validation, %zu test images of %d classes, %dx%d, from %s", f->cfg.data, f->train.n,
-        f->valid.n, f->test.n, f->train.classes, f->train.side, f->train.side, f->train.from);
-    say(f, "device %s: %s; %.2f GiB for activations", f->dev.be.name, f->dev.be.describe((Dev *)(uintptr_t)&f->dev),
-        (double)t->mem_bytes / 0x1p30);
+    else
+        snprintf(length, sizeof length, "%" PRIu64 " steps (%.4g epochs)", f->total,
+                 (double)f->total / (double)t->per_epoch);
+    say(f, "%s: %.2f M parameters, %.3f GMAC an image", f->cfg.model, (double)t->net.n_w / 1e6,
+        (double)net_macs(&t->net) / 1e9);
+    say(f, "%s: %zu training, %zu validation, %zu test images of %d classes, %dx%d, from %s",
+        f->cfg.data, f->train.n, f->valid.n, f->test.n, f->train.classes, f->train.side,
+        f->train.side, f->train.from);
+    say(f, "device %s: %s; %.2f GiB for activations", f->dev.be.name,
+        f->dev.be.describe((Dev *)(uintptr_t)&f->dev), (double)t->mem_bytes / 0x1p30);
     say(f, "%s, batch %d, into %s", length, f->cfg.batch, f->out);
 }
 
 static int fit_open(Fit *f, Err *err) {
     char path[600], note[256], *tuning = NULL;
     int rc = choose_folder(f, err) || lock_folder(f, err) ? -1 : 0;
-    if (!rc && f->cfg.resume) rc = find_state(f, path, err) || resume_options(f, path, &tuning, err) ? -1 : 0;
+    if (!rc && f->cfg.resume)
+        rc = find_state(f, 0, path, err) || resume_options(f, path, &tuning, err) ? -1 : 0;
     if (!rc) rc = config_check(&f->cfg, err) || load_data(f, err) ? -1 : 0;
-    const DevOpts o = { .threads = f->cfg.threads, .conv = (ConvChoice)f->cfg.conv, .tuning = tuning,
-                        .precision = (Precision)f->cfg.precision, .deterministic = f->cfg.deterministic };
+    const DevOpts o = { .threads = f->cfg.threads,
+                        .conv = (ConvChoice)f->cfg.conv,
+                        .tuning = tuning,
+                        .precision = (Precision)f->cfg.precision,
+                        .deterministic = f->cfg.deterministic };
     if (!rc) rc = dev_open(&f->dev, f->cfg.device, &o, note, err);
     free(tuning);
     if (rc) return -1;
@@ -535,7 +590,12 @@ int fit(const Config *c, const JemppEvents *events, JemppTrained *result, Err *e
 }
 
 int fit_model_path(char *dst, size_t n, const char *path, Err *err) {
-    if (!dir_exists(path)) return snprintf(dst, n, "%s", path) < (int)n ? 0 : err_set(err, ERR_ARG, "%.80s...: name too long", path);
+    if (!dir_exists(path))
+        return snprintf(dst, n, "%s", path) < (int)n
+                   ? 0
+                   : err_set(err, ERR_ARG, "%.80s...: name too long", path);
     if (path_join(dst, n, path, "best.safetensors", err)) return -1;
-    return file_exists(dst) ? 0 : err_set(err, ERR_DATA, "%s: the run has no model yet (best.safetensors)", path);
+    return file_exists(dst)
+               ? 0
+               : err_set(err, ERR_DATA, "%s: the run has no model yet (best.safetensors)", path);
 }

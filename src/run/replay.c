@@ -28,13 +28,22 @@ static void birth(Replay *r) {
     }
 }
 
-int replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classes, int empty, Err *err) {
+int replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classes, int empty,
+                Err *err) {
     Dev *dev = s->dev;
-    *r = (Replay){ .dev = dev, .starts = s, .n = c->buffer, .classes = classes, .batch = c->batch,
-                   .conditional = c->conditional, .prior = (PriorKind)c->prior, .dim = (size_t)s->dim,
-                   .rate = (real)c->reinit, .seed = seed };
+    *r = (Replay){ .dev = dev,
+                   .starts = s,
+                   .n = c->buffer,
+                   .classes = classes,
+                   .batch = c->batch,
+                   .conditional = c->conditional,
+                   .prior = (PriorKind)c->prior,
+                   .dim = (size_t)s->dim,
+                   .rate = (real)c->reinit,
+                   .seed = seed };
     if (r->n < r->batch)
-        return err_set(err, ERR_ARG, "a buffer of %d is smaller than the batch of %d", r->n, r->batch);
+        return err_set(err, ERR_ARG, "a buffer of %d is smaller than the batch of %d", r->n,
+                       r->batch);
     r->n_pool = STARTS_AT_ONCE > 2 * r->batch ? STARTS_AT_ONCE : 2 * r->batch;
     r->x = dev->be.alloc(dev, (size_t)r->n * r->dim * sizeof(real), "the replay buffer");
     r->pool = dev->be.alloc(dev, (size_t)r->n_pool * r->dim * sizeof(real), "chain starts");
@@ -48,7 +57,8 @@ int replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classe
 
 void replay_close(Replay *r) {
     void *all[] = { r->x, r->pool, r->slot, r->y };
-    for (int i = 0; r->dev && i < 4; i++) if (all[i]) r->dev->be.free(r->dev, all[i]);
+    for (int i = 0; r->dev && i < 4; i++)
+        if (all[i]) r->dev->be.free(r->dev, all[i]);
     memset(r, 0, sizeof *r);
 }
 
@@ -58,7 +68,8 @@ static void fill_pool(Replay *r) {
     for (;; r->ahead++) {
         int need = 0;
         for (int i = 0; i < r->batch; i++) need += begins_anew(r, r->ahead, i);
-        if (r->made - r->drawn + (uint32_t)need > (uint32_t)r->n_pool || r->ahead > UINT32_MAX - 1) break;
+        if (r->made - r->drawn + (uint32_t)need > (uint32_t)r->n_pool || r->ahead > UINT32_MAX - 1)
+            break;
         for (int i = 0; i < r->batch && need; i++) {
             if (!begins_anew(r, r->ahead, i)) continue;
             number[m] = (int)r->made;
@@ -67,7 +78,10 @@ static void fill_pool(Replay *r) {
             starts_draw(r->starts, r->seed, number, cls, m, r->pool, r->n_pool);
             m = 0;
         }
-        if (r->rate <= 0) { r->ahead = UINT32_MAX; break; }
+        if (r->rate <= 0) {
+            r->ahead = UINT32_MAX;
+            break;
+        }
     }
     if (m) starts_draw(r->starts, r->seed, number, cls, m, r->pool, r->n_pool);
 }

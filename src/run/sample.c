@@ -4,13 +4,16 @@
 
 Chain chain_of(const Config *c) {
     return (Chain){ .steps = c->steps,
-                    .move = { .inner = c->inner, .lr = (real)c->step_size,
+                    .move = { .inner = c->inner,
+                              .lr = (real)c->step_size,
                               .clip = c->clip > 0 ? (real)c->clip : (real)INFINITY,
-                              .noise = (real)c->noise, .clamp = c->clamp },
+                              .noise = (real)c->noise,
+                              .clamp = c->clamp },
                     .energy = c->conditional ? (Energy){ 0, 1, 0 } : (Energy){ 1, 0, 0 } };
 }
 
-void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key, const Now *now) {
+void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key,
+                const Now *now) {
     Backend *be = &p->dev->be;
     Tensor images = p->act[0];
     images.p = x;

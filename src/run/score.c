@@ -7,7 +7,8 @@
 int scorer_open(Scorer *s, Net *net, int batch, void *shared, size_t bytes, Err *err) {
     *s = (Scorer){ .net = net, .batch = batch };
     Dev *dev = net->dev;
-    const size_t dim = tensor_len(&net->act[0]), wide = dim > (size_t)net->spec.classes ? dim : (size_t)net->spec.classes;
+    const size_t dim = tensor_len(&net->act[0]),
+                 wide = dim > (size_t)net->spec.classes ? dim : (size_t)net->spec.classes;
     if (pass_open(&s->pass, net, batch, MODE_INFER, err)) return -1;
     if (s->pass.bytes > bytes) shared = s->mem = dev->be.alloc(dev, s->pass.bytes, "inference");
     s->x = dev->be.alloc(dev, (size_t)batch * dim * sizeof(real), "a batch");
@@ -41,10 +42,12 @@ static int run_batch(Scorer *s, int n, float *logits, Err *err) {
 
 int scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err *err) {
     Dev *dev = s->net->dev;
-    int *index = malloc((size_t)s->batch * sizeof *index), rc = index ? 0 : err_set(err, ERR_MEM, "out of memory");
+    int *index = malloc((size_t)s->batch * sizeof *index),
+        rc = index ? 0 : err_set(err, ERR_MEM, "out of memory");
     for (int i = 0; !rc && i < n; i += s->batch) {
         const int m = n - i < s->batch ? n - i : s->batch;
-        for (int k = 0; k < s->batch; k++) index[k] = first + i + (k < m ? k : 0);     // fill a short batch
+        for (int k = 0; k < s->batch; k++)
+            index[k] = first + i + (k < m ? k : 0); // fill a short batch
         dev->be.copy_in(dev, s->index, index, (size_t)s->batch * sizeof *index);
         dev->be.batch(dev, set, s->index, s->batch, (Augment){ 0 }, (Rng){ 0 }, NULL, s->x, NULL);
         rc = run_batch(s, m, logits + (size_t)i * (size_t)s->net->spec.classes, err);
@@ -59,7 +62,8 @@ int scorer_images(Scorer *s, const float *x, int n, float *logits, Err *err) {
     for (int i = 0; i < n; i += s->batch) {
         const int m = n - i < s->batch ? n - i : s->batch;
         for (int k = 0; k < s->batch; k++)
-            for (size_t j = 0; j < dim; j++) s->rows[(size_t)k * dim + j] = (real)x[(size_t)(i + (k < m ? k : 0)) * dim + j];
+            for (size_t j = 0; j < dim; j++)
+                s->rows[(size_t)k * dim + j] = (real)x[(size_t)(i + (k < m ? k : 0)) * dim + j];
         dev->be.copy_in(dev, s->x, s->rows, (size_t)s->batch * dim * sizeof(real));
         if (run_batch(s, m, logits + (size_t)i * (size_t)s->net->spec.classes, err)) return -1;
     }
@@ -85,7 +89,8 @@ int scores_of(Scores *s, const float *logits, const int *y, size_t n, int classe
     for (size_t i = 0; i < n; i++) {
         const float *z = logits + i * (size_t)classes;
         int best = 0;
-        for (int c = 1; c < classes; c++) if (z[c] > z[best]) best = c;
+        for (int c = 1; c < classes; c++)
+            if (z[c] > z[best]) best = c;
         lse[i] = logsumexp(z, classes);
         const double p = exp((double)z[best] - lse[i]);
         int bin = (int)ceil(p * ECE_BINS) - 1;                  // intervals (lo, hi]

@@ -25,12 +25,17 @@ static double pixel(uint8_t v) { return (double)v / 127.5 - 1; }
 static void group_mean(const uint8_t *x, const int *rows, int n, int dim, double *mean) {
     for (int i = 0; i < dim; i++) mean[i] = 0;
     for (int r = 0; r < n; r++)
-        for (int i = 0; i < dim; i++) mean[i] += pixel(x[(size_t)rows[r] * (size_t)dim + (size_t)i]);
+        for (int i = 0; i < dim; i++)
+            mean[i] += pixel(x[(size_t)rows[r] * (size_t)dim + (size_t)i]);
     for (int i = 0; i < dim; i++) mean[i] /= n;
 }
 
 // Groups, their lists of images and their means, on the host.
-typedef struct { Arena arena; int *rows, *first; double *mean; } Fit;
+typedef struct {
+    Arena arena;
+    int *rows, *first;
+    double *mean;
+} Fit;
 
 static int fit(Fit *f, const uint8_t *pixels, const int *y, int n, int n_group, int dim, Err *err) {
     *f = (Fit){ 0 };
@@ -41,20 +46,23 @@ static int fit(Fit *f, const uint8_t *pixels, const int *y, int n, int n_group, 
     sort_rows(y, n, n_group, f->rows, f->first);
     for (int k = 0; k < n_group; k++) {
         const int count = f->first[k + 1] - f->first[k];
-        if (count < 1) return err_set(err, ERR_DATA, "class %d has no training image to start chains from", k);
+        if (count < 1)
+            return err_set(err, ERR_DATA, "class %d has no training image to start chains from", k);
         group_mean(pixels, f->rows + f->first[k], count, dim, f->mean + (size_t)k * (size_t)dim);
     }
     return 0;
 }
 
-static int open_common(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim, Err *err) {
+static int open_common(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
+                       Err *err) {
     *s = (Starts){ .dev = dev, .kind = kind, .classes = classes, .dim = dim, .n_group = n_group };
     s->g = arena_alloc(&s->arena, (size_t)n_group + 1, sizeof *s->g);
     s->share = arena_alloc(&s->arena, (size_t)classes, sizeof *s->share);
     if (arena_ok(&s->arena, "chain starts", err)) return -1;
     for (int k = 0; k < classes; k++) s->share[k] = (real)(k + 1) / (real)classes;
     s->number = dev->be.alloc(dev, STARTS_AT_ONCE * sizeof(int), "chain starts");
-    s->mean = dev->be.alloc(dev, ((size_t)n_group * (size_t)dim + 1) * sizeof(real), "chain starts");
+    s->mean =
+        dev->be.alloc(dev, ((size_t)n_group * (size_t)dim + 1) * sizeof(real), "chain starts");
     return dev_check(dev, err);
 }
 
@@ -69,8 +77,8 @@ static int upload_real(Dev *dev, real *dst, const double *d, const float *f, siz
     return dev_check(dev, err);
 }
 
-int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels, const int *y,
-                int classes, Err *err) {
+int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels,
+                const int *y, int classes, Err *err) {
     const int n_group = groups(kind, classes), dim = set->c * set->side * set->side;
     if (open_common(s, dev, kind, classes, n_group, dim, err)) return -1;
     int *count = arena_alloc(&s->arena, (size_t)classes, sizeof *count);
@@ -90,31 +98,41 @@ int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uin
     }
     for (int k = 0; !rc && k < n_group; k++) {
         const int n = f.first[k + 1] - f.first[k];
-        s->g[k] = (Gauss){ .n = n, .dim = dim, .bytes = set->x, .rows = s->rows + f.first[k],
-                           .mean = s->mean + (size_t)k * (size_t)dim, .scale = (real)(1 / sqrt((double)n)),
+        s->g[k] = (Gauss){ .n = n,
+                           .dim = dim,
+                           .bytes = set->x,
+                           .rows = s->rows + f.first[k],
+                           .mean = s->mean + (size_t)k * (size_t)dim,
+                           .scale = (real)(1 / sqrt((double)n)),
                            .jitter = (real)0.01 };
     }
     arena_free(&f.arena);
     return rc;
 }
 
-int starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim, int rank,
-                      const float *mean, const float *factor, Err *err) {
+int starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
+                      int rank, const float *mean, const float *factor, Err *err) {
     if (open_common(s, dev, kind, classes, n_group, dim, err)) return -1;
     if (!n_group) return 0;
     const size_t n = (size_t)n_group * (size_t)rank * (size_t)dim;
     s->factor = dev->be.alloc(dev, n * sizeof(real), "chain starts");
     if (dev_check(dev, err) || upload_real(dev, s->factor, NULL, factor, n, err) ||
-        upload_real(dev, s->mean, NULL, mean, (size_t)n_group * (size_t)dim, err)) return -1;
+        upload_real(dev, s->mean, NULL, mean, (size_t)n_group * (size_t)dim, err))
+        return -1;
     for (int k = 0; k < n_group; k++)
-        s->g[k] = (Gauss){ .n = rank, .dim = dim, .factor = s->factor + (size_t)k * (size_t)(rank * dim),
-                           .mean = s->mean + (size_t)k * (size_t)dim, .scale = 1, .jitter = (real)0.01 };
+        s->g[k] = (Gauss){ .n = rank,
+                           .dim = dim,
+                           .factor = s->factor + (size_t)k * (size_t)(rank * dim),
+                           .mean = s->mean + (size_t)k * (size_t)dim,
+                           .scale = 1,
+                           .jitter = (real)0.01 };
     return 0;
 }
 
 void starts_close(Starts *s) {
     void *all[] = { s->rows, s->number, s->mean, s->factor };
-    for (int i = 0; s->dev && i < 4; i++) if (all[i]) s->dev->be.free(s->dev, all[i]);
+    for (int i = 0; s->dev && i < 4; i++)
+        if (all[i]) s->dev->be.free(s->dev, all[i]);
     arena_free(&s->arena);
     memset(s, 0, sizeof *s);
 }
@@ -128,7 +146,8 @@ int starts_class(const Starts *s, PriorKind prior, uint64_t seed, uint32_t numbe
     return k;
 }
 
-void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out, int n_out) {
+void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out,
+                 int n_out) {
     const Rng key = { .seed = seed, .stream = RNG_START };
     Dev *dev = s->dev;
     int list[STARTS_AT_ONCE];
@@ -164,8 +183,8 @@ static void orthonormal(double *v, int rank, int dim) {
 }
 
 // to = Sigma v, rows of v at a time, without forming Sigma: (1/n) sum_i (x_i - mean) <x_i - mean, v>.
-static void times_covariance(const uint8_t *x, const int *rows, int n, const double *mean, int dim, int rank,
-                             const double *v, double *to) {
+static void times_covariance(const uint8_t *x, const int *rows, int n, const double *mean, int dim,
+                             int rank, const double *v, double *to) {
     memset(to, 0, (size_t)rank * (size_t)dim * sizeof *to);
     #pragma omp parallel for
     for (int a = 0; a < rank; a++)
@@ -202,7 +221,8 @@ int starts_factor(const uint8_t *pixels, const int *y, size_t n, int n_group, in
             double *va = v + (size_t)a * (size_t)dim, size = 0;
             for (int i = 0; i < dim; i++) size += va[i] * va[i];
             const double scale = size > 0 ? 1 / sqrt(sqrt(size)) : 0;     // v / |v| * sqrt(|v|)
-            for (int i = 0; i < dim; i++) factor[(size_t)k * len + (size_t)(a * dim + i)] = (float)(va[i] * scale);
+            for (int i = 0; i < dim; i++)
+                factor[(size_t)k * len + (size_t)(a * dim + i)] = (float)(va[i] * scale);
         }
         for (int i = 0; i < dim; i++) mean[(size_t)k * (size_t)dim + (size_t)i] = (float)mu[i];
     }

@@ -8,7 +8,9 @@
 
 // ---- the step --------------------------------------------------------------------------------
 
-static Rng key_of(const Trainer *t, uint32_t stream) { return (Rng){ .seed = t->seed, .stream = stream }; }
+static Rng key_of(const Trainer *t, uint32_t stream) {
+    return (Rng){ .seed = t->seed, .stream = stream };
+}
 
 void trainer_gather(Trainer *t) {
     Backend *be = &t->dev->be;
@@ -19,12 +21,15 @@ void trainer_gather(Trainer *t) {
     TrainBatch *label = &t->batch[0], *px = &t->batch[1];
 
     be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH), t->now, t->index, NULL);
-    be->batch(t->dev, &t->data, t->index, B, noisy, key_of(t, RNG_AUGMENT), t->now, label->x, label->y);
+    be->batch(t->dev, &t->data, t->index, B, noisy, key_of(t, RNG_AUGMENT), t->now, label->x,
+              label->y);
     if (c->px == PX_CLEAN)
-        be->batch(t->dev, &t->data, t->index, B, clean, key_of(t, RNG_AUGMENT2), t->now, px->x, px->y);
+        be->batch(t->dev, &t->data, t->index, B, clean, key_of(t, RNG_AUGMENT2), t->now, px->x,
+                  px->y);
     if (c->px == PX_INDEPENDENT) {
         be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->now, t->index2, NULL);
-        be->batch(t->dev, &t->data, t->index2, B, noisy, key_of(t, RNG_AUGMENT2), t->now, px->x, px->y);
+        be->batch(t->dev, &t->data, t->index2, B, noisy, key_of(t, RNG_AUGMENT2), t->now, px->x,
+                  px->y);
     }
     if (t->watch.fake >= 0) replay_take(&t->replay, t->batch[t->watch.fake].x, t->now);
 }
@@ -48,7 +53,8 @@ void trainer_attack(Trainer *t) {
     be->attack_start(t->dev, &x, t->x0, a, key_of(t, RNG_ATTACK), t->now);
     for (int k = 0; k < c->attack_steps; k++) {
         pass_forward(&t->attack, b->x);
-        be->head(t->dev, pass_logits(&t->attack), b->y, (Energy){ 1, -1, 0 }, 1, pass_logits_grad(&t->attack), t->sums);
+        be->head(t->dev, pass_logits(&t->attack), b->y, (Energy){ 1, -1, 0 }, 1,
+                 pass_logits_grad(&t->attack), t->sums);
         pass_backward(&t->attack);
         be->attack_move(t->dev, &x, pass_input_grad(&t->attack), t->x0, a);
     }
@@ -61,7 +67,8 @@ void trainer_learn(Trainer *t) {
         const TrainBatch *b = &t->batch[i];
         const real mean = 1 / (real)t->cfg.batch;
         pass_forward(b->pass, b->x);
-        be->head(t->dev, pass_logits(b->pass), b->y, b->e, mean, pass_logits_grad(b->pass), t->sums + i * N_SUM);
+        be->head(t->dev, pass_logits(b->pass), b->y, b->e, mean, pass_logits_grad(b->pass),
+                 t->sums + i * N_SUM);
         pass_backward(b->pass);
     }
     be->check(t->dev, t->net.n_w, t->net.dw, t->now);       // trouble stops this very step ...
@@ -106,7 +113,9 @@ static void do_or_replay(Trainer *t) {
 
 void trainer_step(Trainer *t) {
     const uint32_t draws = t->watch.fake >= 0 ? replay_ready(&t->replay, t->step) : 0;
-    const Now now = { .step = (uint32_t)t->step, .drawn = t->replay.drawn, .lr = (real)trainer_lr(t) };
+    const Now now = { .step = (uint32_t)t->step,
+                      .drawn = t->replay.drawn,
+                      .lr = (real)trainer_lr(t) };
     t->dev->be.copy_in(t->dev, t->now, &now, offsetof(Now, halt));
     do_or_replay(t);
     t->replay.drawn += draws;
@@ -120,7 +129,8 @@ double trainer_lr(const Trainer *t) {
     // the schedule follows the clock, its warm-up the steps
     Schedule s = t->schedule;
     s.warmup = 0;
-    const double warm = t->step < t->schedule.warmup ? (double)t->step / (double)t->schedule.warmup : 1;
+    const double warm =
+        t->step < t->schedule.warmup ? (double)t->step / (double)t->schedule.warmup : 1;
     return t->lr_scale * warm * schedule_lr(&s, (uint64_t)(t->time_share * (double)s.total));
 }
 
@@ -171,11 +181,17 @@ static void objective(Trainer *t) {
     if (generative) {
         Energy *r = &t->batch[real_at].e, *f = &t->batch[fake_at].e;
         *r = (Energy){ r->a - px, r->b - pxy, (real)c->penalty };
-        *f = c->conditional ? (Energy){ px, pxy, (real)c->penalty } : (Energy){ px + pxy, 0, (real)c->penalty };
+        *f = c->conditional ? (Energy){ px, pxy, (real)c->penalty }
+                            : (Energy){ px + pxy, 0, (real)c->penalty };
     }
-    t->watch = (Watch){ .n = c->batch, .n_batch = generative ? fake_at + 1 : 1, .label = 0,
-                        .px = generative ? real_at : -1, .fake = fake_at, .loss_limit = (real)c->loss_limit,
-                        .gap_limit = (real)c->gap_limit, .n_ring = N_RING };
+    t->watch = (Watch){ .n = c->batch,
+                        .n_batch = generative ? fake_at + 1 : 1,
+                        .label = 0,
+                        .px = generative ? real_at : -1,
+                        .fake = fake_at,
+                        .loss_limit = (real)c->loss_limit,
+                        .gap_limit = (real)c->gap_limit,
+                        .n_ring = N_RING };
     for (int i = 0; i < t->watch.n_batch; i++) {
         t->watch.e[i] = t->batch[i].e;
         t->batch[i].pass = i == fake_at ? &t->fake : &t->real;
@@ -188,7 +204,8 @@ static int open_batches(Trainer *t, Err *err) {
     for (int i = 0; i < t->watch.n_batch; i++) {
         t->batch[i].x = dev->be.alloc(dev, B * dim * sizeof(real), "a batch");
         const int labels = i == t->watch.label || t->batch[i].e.b != 0;     // a term reads them
-        if (labels && i != t->watch.fake) t->batch[i].y = dev->be.alloc(dev, B * sizeof(int), "labels");
+        if (labels && i != t->watch.fake)
+            t->batch[i].y = dev->be.alloc(dev, B * sizeof(int), "labels");
         if (t->cfg.conditional && i == t->watch.fake) t->batch[i].y = t->replay.y;
     }
     t->index = dev->be.alloc(dev, B * sizeof(int), "a batch");
@@ -208,13 +225,15 @@ static int open_passes(Trainer *t, Err *err) {
     t->mem_bytes = t->real.bytes;
     if (t->watch.fake >= 0) {
         if (pass_open(&t->fake, &t->net, B, WANT_DW | all, err) ||
-            pass_open(&t->sampling, &t->net, B, MODE_SAMPLE | all, err)) return -1;
+            pass_open(&t->sampling, &t->net, B, MODE_SAMPLE | all, err))
+            return -1;
         if (t->sampling.bytes > t->mem_bytes) t->mem_bytes = t->sampling.bytes;
     }
     if (t->cfg.attack != ATTACK_NONE) {
         if (pass_open(&t->attack, &t->net, B, MODE_SAMPLE, err)) return -1;
         if (t->attack.bytes > t->mem_bytes) t->mem_bytes = t->attack.bytes;
-        t->x0 = t->dev->be.alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real), "images before an attack");
+        t->x0 = t->dev->be.alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),
+                                 "images before an attack");
     }
     t->mem = t->dev->be.alloc(t->dev, t->mem_bytes, "activations and their gradients");
     if (dev_check(t->dev, err)) return -1;
@@ -232,8 +251,10 @@ static int place_drops(Schedule *s, const char *text, uint64_t per_epoch, Err *e
     if (s->n_drop < 0) return -1;
     for (int i = 0; i < s->n_drop; i++) {
         const double step = at[i] * (double)s->total;
-        const int whole = s->total >= 3 * per_epoch;           // a run of an epoch or two has none to wait for
-        s->drop[i] = whole ? (uint64_t)llround(step / (double)per_epoch) * per_epoch : (uint64_t)llround(step);
+        const int whole =
+            s->total >= 3 * per_epoch; // a run of an epoch or two has none to wait for
+        s->drop[i] = whole ? (uint64_t)llround(step / (double)per_epoch) * per_epoch
+                           : (uint64_t)llround(step);
     }
     return 0;
 }
@@ -242,18 +263,26 @@ static int open_schedule(Trainer *t, Err *err) {
     const Config *c = &t->cfg;
     t->per_epoch = (uint64_t)(t->data.n / c->batch);
     if (!t->per_epoch)
-        return err_set(err, ERR_ARG, "%d training images are fewer than a batch of %d", t->data.n, c->batch);
+        return err_set(err, ERR_ARG, "%d training images are fewer than a batch of %d", t->data.n,
+                       c->batch);
     const double steps = c->iterations > 0 ? c->iterations : c->epochs * (double)t->per_epoch;
-    if (!(steps < 4e9)) return err_set(err, ERR_ARG, "%.0f steps: a run can have at most 4e9", steps);
-    t->schedule = (Schedule){ .kind = (SchedKind)c->schedule, .lr = c->lr, .warmup = (uint64_t)c->warmup,
-                              .total = (uint64_t)llround(steps), .factor = c->decay_factor };
+    if (!(steps < 4e9))
+        return err_set(err, ERR_ARG, "%.0f steps: a run can have at most 4e9", steps);
+    t->schedule = (Schedule){ .kind = (SchedKind)c->schedule,
+                              .lr = c->lr,
+                              .warmup = (uint64_t)c->warmup,
+                              .total = (uint64_t)llround(steps),
+                              .factor = c->decay_factor };
     if (c->minutes > 0) t->schedule.total = 1000000;        // parts of the time, see trainer_lr
     t->time_share = c->minutes > 0 ? 0 : -1;
     return place_drops(&t->schedule, c->decay_at, c->minutes > 0 ? 1 : t->per_epoch, err);
 }
 
 static int spec_of(NetSpec *spec, const Config *c, const Set *s, Err *err) {
-    *spec = (NetSpec){ .channels = s->c, .side = s->side, .classes = s->classes, .norm = (NormKind)c->norm,
+    *spec = (NetSpec){ .channels = s->c,
+                       .side = s->side,
+                       .classes = s->classes,
+                       .norm = (NormKind)c->norm,
                        .stem = (StemKind)c->stem };
     return net_parse(spec, c->model, err);
 }
@@ -269,16 +298,21 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
     NetSpec spec;
     if (spec_of(&spec, c, train, err) || net_build(&t->net, &spec, err)) return -1;
     t->net.momentum = (real)c->bn_momentum;
-    t->optim = (Optim){ .kind = (OptimKind)c->optimizer, .sgd = { (real)c->momentum, (real)c->weight_decay },
+    t->optim = (Optim){ .kind = (OptimKind)c->optimizer,
+                        .sgd = { (real)c->momentum, (real)c->weight_decay },
                         .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)c->weight_decay },
                         .ema_keep = (real)c->ema };
     objective(t);
     if (net_alloc(&t->net, dev, err) || net_init(&t->net, (uint64_t)c->seed, err) ||
-        bytes_upload(&t->data, dev, train, err) || open_schedule(t, err)) return -1;
+        bytes_upload(&t->data, dev, train, err) || open_schedule(t, err))
+        return -1;
     if (t->watch.fake >= 0 &&
-        (starts_open(&t->starts, dev, (StartKind)c->start, &t->data, train->x, train->y, train->classes, err) ||
-         replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err))) return -1;
-    if (open_batches(t, err) || open_passes(t, err) || optim_open(&t->optim, &t->net, err)) return -1;
+        (starts_open(&t->starts, dev, (StartKind)c->start, &t->data, train->x, train->y,
+                     train->classes, err) ||
+         replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err)))
+        return -1;
+    if (open_batches(t, err) || open_passes(t, err) || optim_open(&t->optim, &t->net, err))
+        return -1;
     return dev_check(dev, err);
 }
 
@@ -328,7 +362,9 @@ int train_bench(const Config *c, int n, double *ms, Err *err) {
     Trainer t = { 0 };
     Config cfg = *c;
     cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer;     // its size costs nothing, its birth does
-    const DevOpts o = { .threads = c->threads, .conv = (ConvChoice)c->conv, .precision = (Precision)c->precision,
+    const DevOpts o = { .threads = c->threads,
+                        .conv = (ConvChoice)c->conv,
+                        .precision = (Precision)c->precision,
                         .deterministic = c->deterministic };
     if (dev_open(&dev, c->device, &o, NULL, err)) return -1;
     int rc = random_set(&set, c, err) || trainer_open(&t, &dev, &cfg, &set, 0, err) ? -1 : 0;

@@ -1,0 +1,332 @@
+// cuda_ops.cu - losses, chains, attacks, optimisers.
+#include "dev/cuda.cuh"
+
+static __device__ float clamp(float v, float limit) {
+    return v > limit ? limit : v < -limit ? -limit : v;
+}
+
+static __device__ double warp_sum(double s) {
+    #pragma unroll
+    for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(~0u, s, d);
+    return s;
+}
+
+// ---- the head and its losses ---------------------------------------------------------------------
+
+enum { HEAD_THREADS = 1024 };
+
+// A warp takes a row of logits at a time.
+static __global__ void head_kernel(const float *z, int n, int classes, const int *y, Energy e,
+                                   float scale, float *dz, float *sums) {
+    __shared__ double part[HEAD_THREADS / 32][N_SUM];
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    double sum[N_SUM] = { 0, 0, 0, 0 };
+    for (int row = warp; row < n; row += HEAD_THREADS / 32) {
+        const float *p = z + (size_t)row * classes;
+        float best = -INFINITY;
+        int where = classes;
+        for (int c = lane; c < classes; c += 32)
+            if (p[c] > best || where == classes) best = p[c], where = c;
+        for (int d = 16; d > 0; d /= 2) {           // of equal ones the first; lanes without any lose
+            const float other = __shfl_xor_sync(~0u, best, d);
+            const int there = __shfl_xor_sync(~0u, where, d);
+            if (there < classes &&
+                (where == classes || other > best || (other == best && there < where)))
+                best = other, where = there;
+        }
+        double total = 0;
+        for (int c = lane; c < classes; c += 32) total += exp((double)(p[c] - best));
+        const double lse = (double)best + log(warp_sum(total));
+        if (lane == 0) {
+            sum[SUM_LSE] += lse;
+            sum[SUM_LSE2] += lse * lse;
+            if (y) sum[SUM_ZY] += (double)p[y[row]];
+            if (y) sum[SUM_RIGHT] += where == y[row];
+        }
+        for (int c = lane; dz && c < classes; c += 32) {
+            double d = ((double)e.a + 2 * (double)e.c * lse) * exp((double)p[c] - lse);
+            if (y && c == y[row]) d += (double)e.b;
+            dz[(size_t)row * classes + c] = (float)((double)scale * d);
+        }
+    }
+    if (lane == 0)
+        for (int i = 0; i < N_SUM; i++) part[warp][i] = sum[i];
+    __syncthreads();
+    if (threadIdx.x < N_SUM) {
+        double all = 0;
+        for (int w = 0; w < HEAD_THREADS / 32; w++) all += part[w][threadIdx.x];
+        sums[threadIdx.x] = (float)all;
+    }
+}
+
+static void head(Dev *dev, const Tensor *z, const int *y, Energy e, real scale, Tensor *dz,
+                 real *sums) {
+    if (dev->err.kind) return;
+    head_kernel<<<1, HEAD_THREADS, 0, cuda_of(dev)->stream>>>((const float *)z->p, z->n,
+                                                              z->c * z->h * z->w, y, e, scale,
+                                                              dz ? (float *)dz->p : NULL, sums);
+    cuda_launched(dev, "head");
+}
+
+static __global__ void watch_kernel(Watch o, const float *sums, Now *now, float *ring) {
+    double loss = 0, n = o.n;
+    for (int i = 0; i < o.n_batch; i++) {
+        const float *s = sums + i * N_SUM;
+        loss += ((double)o.e[i].a * (double)s[SUM_LSE] + (double)o.e[i].b * (double)s[SUM_ZY] +
+                 (double)o.e[i].c * (double)s[SUM_LSE2]) /
+                n;
+    }
+    float *row = ring + (size_t)(now->step % (uint32_t)o.n_ring) * N_ROW;
+    const float *label = sums + o.label * N_SUM;
+    row[ROW_CE] = (float)((double)(label[SUM_LSE] - label[SUM_ZY]) / n);
+    row[ROW_RIGHT] = (float)((double)label[SUM_RIGHT] / n);
+    row[ROW_FX] = (float)((double)sums[(o.px < 0 ? o.label : o.px) * N_SUM + SUM_LSE] / n);
+    row[ROW_FXQ] = 0;
+    if (o.fake >= 0) {
+        row[ROW_FXQ] = (float)((double)sums[o.fake * N_SUM + SUM_LSE] / n);
+        const double gap = fabs((double)(row[ROW_FX] - row[ROW_FXQ]));
+        if (now->step >= 50) now->gap = (float)(0.98 * (double)now->gap + 0.02 * gap);
+    }
+    // written so that NaN does not pass
+    if (!now->halt && !(fabs(loss) <= (double)o.loss_limit)) now->halt = HALT_LOSS;
+    if (!now->halt && o.gap_limit > 0 && !(now->gap <= o.gap_limit)) now->halt = HALT_GAP;
+    row[ROW_STEP] = (float)now->step;
+    row[ROW_LR] = now->lr;
+    row[ROW_LOSS] = (float)loss;
+    row[ROW_GAP] = now->gap;
+    row[ROW_HALT] = (float)now->halt;
+}
+
+static void watch(Dev *dev, const Watch *o, const real *sums, Now *now, real *ring) {
+    if (dev->err.kind) return;
+    watch_kernel<<<1, 1, 0, cuda_of(dev)->stream>>>(*o, sums, now, ring);
+    cuda_launched(dev, "watch");
+}
+
+// ---- chains and attacks --------------------------------------------------------------------------
+
+// As ref.c says: the inner moves share one gradient.
+static __global__ void langevin_kernel(float *x, const float *g, size_t n, Move m, Rng key,
+                                       const Now *now) {
+    const size_t block = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    const float wall = m.clamp ? 1 : INFINITY;
+    float z[4] = { 0, 0, 0, 0 };
+    if (4 * block >= n) return;
+    if (m.noise > 0) rng_normal4(rng_now(key, now), (uint32_t)block, z);
+    for (size_t i = 4 * block; i < n && i < 4 * block + 4; i++) {
+        const float move = m.lr * clamp(g[i], m.clip);
+        float v = clamp(clamp(x[i] + move, wall) + (float)(m.inner - 1) * move, wall);
+        if (m.noise > 0) v += m.noise * z[i - 4 * block];
+        x[i] = v;
+    }
+}
+
+static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now) {
+    if (dev->err.kind) return;
+    const size_t n = tensor_len(x);
+    langevin_kernel<<<blocks_for((n + 3) / 4, 128), 128, 0, cuda_of(dev)->stream>>>(
+        (float *)x->p, (const float *)g->p, n, m, key, now);
+    cuda_launched(dev, "langevin");
+}
+
+enum { IMAGE_THREADS = 256 };
+
+// |v - from| over the block; all threads get it.
+static __device__ double length(const float *v, const float *from, size_t n, double *room) {
+    double s = 0;
+    for (size_t i = threadIdx.x; i < n; i += IMAGE_THREADS) {
+        const double d = (double)v[i] - (from ? (double)from[i] : 0);
+        s += d * d;
+    }
+    __syncthreads();
+    room[threadIdx.x] = s;
+    for (int d = IMAGE_THREADS / 2; d > 0; d /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < d) room[threadIdx.x] += room[threadIdx.x + d];
+    }
+    __syncthreads();
+    return sqrt(room[0]);
+}
+
+static __device__ void confine(float *x, const float *x0, size_t n, Attack a, double *room) {
+    const double far = a.l2 ? length(x, x0, n, room) : 0;
+    const float keep = far > (double)a.radius ? (float)((double)a.radius / far * (1 - 1e-7)) : 1;
+    for (size_t i = threadIdx.x; i < n; i += IMAGE_THREADS) {
+        const float d = a.l2 ? keep * (x[i] - x0[i]) : clamp(x[i] - x0[i], a.radius);
+        x[i] = clamp(x0[i] + d, 1);
+    }
+}
+
+// A block an image; a thread always handles the same pixels, so it reads only what it wrote.
+static __global__ void attack_start_kernel(float *x, const float *x0, size_t dim, Attack a, Rng key,
+                                           const Now *now) {
+    __shared__ double room[IMAGE_THREADS];
+    const uint64_t k = blockIdx.x;
+    float *p = x + k * dim;
+    key = rng_now(key, now);
+    Rng size = key;
+    size.sub = 1;
+    const double reach = (double)a.radius * pow((double)rng_uniform(size, k), 1 / (double)dim);
+    for (size_t i = threadIdx.x; i < dim; i += IMAGE_THREADS)
+        p[i] = a.l2 ? rng_normal(key, k * dim + i)
+                    : a.radius * (2 * rng_uniform(key, k * dim + i) - 1);
+    const float scale = a.l2 ? (float)(reach / (length(p, NULL, dim, room) + 1e-30)) : 1;
+    for (size_t i = threadIdx.x; i < dim; i += IMAGE_THREADS) p[i] = x0[k * dim + i] + scale * p[i];
+    confine(p, x0 + k * dim, dim, a, room);
+}
+
+static __global__ void attack_move_kernel(float *x, const float *g, const float *x0, size_t dim,
+                                          Attack a) {
+    __shared__ double room[IMAGE_THREADS];
+    const size_t k = blockIdx.x;
+    float *p = x + k * dim;
+    const float *d = g + k * dim;
+    const float scale = a.l2 ? a.step / (float)(length(d, NULL, dim, room) + 1e-30) : a.step;
+    for (size_t i = threadIdx.x; i < dim; i += IMAGE_THREADS)
+        p[i] += scale * (a.l2 ? d[i] : (float)((d[i] > 0) - (d[i] < 0)));
+    confine(p, x0 + k * dim, dim, a, room);
+}
+
+static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key, const Now *now) {
+    if (dev->err.kind) return;
+    attack_start_kernel<<<(unsigned)x->n, IMAGE_THREADS, 0, cuda_of(dev)->stream>>>(
+        (float *)x->p, x0, tensor_len(x) / (size_t)x->n, a, key, now);
+    cuda_launched(dev, "attack_start");
+}
+
+static void attack_move(Dev *dev, Tensor *x, const Tensor *g, const real *x0, Attack a) {
+    if (dev->err.kind) return;
+    attack_move_kernel<<<(unsigned)x->n, IMAGE_THREADS, 0, cuda_of(dev)->stream>>>(
+        (float *)x->p, (const float *)g->p, x0, tensor_len(x) / (size_t)x->n, a);
+    cuda_launched(dev, "attack_move");
+}
+
+// ---- optimisers ----------------------------------------------------------------------------------
+
+// Four numbers a thread where the addresses allow it.
+static int in_fours(const void *a, const void *b, const void *c, const void *d) {
+    return !(((uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d) & 15);
+}
+
+struct SgdRule {
+    Sgd o;
+    __device__ void step(float lr, float, float &w, float g, float &, float &v) const {
+        v = o.momentum * v + (g + o.decay * w);
+        w -= lr * v;
+    }
+};
+
+struct AdamRule {
+    Adam o;
+    __device__ void step(float rate, float root, float &w, float g, float &m, float &v) const {
+        const float d = g + o.decay * w;
+        m = o.beta1 * m + (float)(1 - (double)o.beta1) * d;
+        v = o.beta2 * v + (float)(1 - (double)o.beta2) * d * d;
+        w -= rate * m / (sqrtf(v) / root + o.eps);
+    }
+};
+
+static __device__ void rates(const SgdRule &, const Now *now, float *rate, float *root) {
+    *rate = now->lr;
+    *root = 1;
+}
+
+static __device__ void rates(const AdamRule &r, const Now *now, float *rate, float *root) {
+    const double t = now->step + 1.0;
+    *rate = (float)((double)now->lr / (1 - pow((double)r.o.beta1, t)));
+    *root = (float)sqrt(1 - pow((double)r.o.beta2, t));
+}
+
+template <class Rule, int MOMENTS>
+static __global__ void optim_kernel(size_t n, int fours, float *w, const float *g, float *m,
+                                    float *v, Rule rule, const Now *now) {
+    __shared__ float shared[2];
+    if (now->halt) return;
+    if (threadIdx.x == 0) rates(rule, now, &shared[0], &shared[1]);
+    __syncthreads();
+    const float rate = shared[0], root = shared[1];
+    const size_t first = blockIdx.x * (size_t)blockDim.x + threadIdx.x,
+                 all = (size_t)gridDim.x * blockDim.x;
+    const size_t whole = fours ? n / 4 : 0;
+    for (size_t i = first; i < whole; i += all) {
+        float4 fw = ((float4 *)w)[i], fv = ((float4 *)v)[i], fm = fv;
+        const float4 fg = ((const float4 *)g)[i];
+        if (MOMENTS == 2) fm = ((float4 *)m)[i];
+        rule.step(rate, root, fw.x, fg.x, fm.x, fv.x);
+        rule.step(rate, root, fw.y, fg.y, fm.y, fv.y);
+        rule.step(rate, root, fw.z, fg.z, fm.z, fv.z);
+        rule.step(rate, root, fw.w, fg.w, fm.w, fv.w);
+        ((float4 *)w)[i] = fw;
+        ((float4 *)v)[i] = fv;
+        if (MOMENTS == 2) ((float4 *)m)[i] = fm;
+    }
+    for (size_t i = 4 * whole + first; i < n; i += all) {
+        float none = 0;
+        rule.step(rate, root, w[i], g[i], MOMENTS == 2 ? m[i] : none, v[i]);
+    }
+}
+
+static void sgd(Dev *dev, size_t n, real *w, const real *g, real *v, Sgd o, const Now *now) {
+    Cuda *cuda = cuda_of(dev);
+    if (dev->err.kind) return;
+    optim_kernel<SgdRule, 1><<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(
+        n, in_fours(w, g, v, v), w, g, NULL, v, SgdRule{ o }, now);
+    cuda_launched(dev, "sgd");
+}
+
+static void adam(Dev *dev, size_t n, real *w, const real *g, real *m, real *v, Adam o,
+                 const Now *now) {
+    Cuda *cuda = cuda_of(dev);
+    if (dev->err.kind) return;
+    optim_kernel<AdamRule, 2><<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(
+        n, in_fours(w, g, v, m), w, g, m, v, AdamRule{ o }, now);
+    cuda_launched(dev, "adam");
+}
+
+static __global__ void ema_kernel(size_t n, float *avg, const float *w, float keep,
+                                  const Now *now) {
+    if (now->halt) return;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        avg[i] = keep * avg[i] + (1 - keep) * w[i];
+}
+
+static void ema(Dev *dev, size_t n, real *avg, const real *w, real keep, const Now *now) {
+    Cuda *cuda = cuda_of(dev);
+    if (dev->err.kind) return;
+    ema_kernel<<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(n, avg, w, keep, now);
+    cuda_launched(dev, "ema");
+}
+
+static __global__ void check_kernel(size_t n, int fours, const float *g, Now *now) {
+    const size_t first = blockIdx.x * (size_t)blockDim.x + threadIdx.x,
+                 all = (size_t)gridDim.x * blockDim.x;
+    const size_t whole = fours ? n / 4 : 0;
+    int bad = 0;
+    for (size_t i = first; i < whole; i += all) {
+        const float4 v = ((const float4 *)g)[i];
+        bad |= !isfinite(v.x) | !isfinite(v.y) | !isfinite(v.z) | !isfinite(v.w);
+    }
+    for (size_t i = 4 * whole + first; i < n; i += all) bad |= !isfinite(g[i]);
+    if (bad) atomicCAS(&now->halt, HALT_NO, HALT_GRAD);
+}
+
+static void check(Dev *dev, size_t n, const real *g, Now *now) {
+    Cuda *cuda = cuda_of(dev);
+    if (dev->err.kind) return;
+    check_kernel<<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(n, in_fours(g, g, g, g), g,
+                                                                    now);
+    cuda_launched(dev, "check");
+}
+
+void cuda_ops_table(Backend *be) {
+    be->head = head;
+    be->watch = watch;
+    be->langevin = langevin;
+    be->attack_start = attack_start;
+    be->attack_move = attack_move;
+    be->sgd = sgd;
+    be->adam = adam;
+    be->ema = ema;
+    be->check = check;
+}

@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# fault_test.sh - runs that are killed, stopped, crowded out, spoilt or led astray: what is left can always be
+# gone on from, and goes on bit for bit. JEMPP is the program, JEMPP_KILLS how often it is killed (200: the long form).
+set -u
+# Mounts for the full and the read-only disk are made where nobody else sees them, and vanish with the script.
+if [ -z "${FAULT_TEST_INSIDE:-}" ] && unshare -rm true 2>/dev/null; then
+    FAULT_TEST_INSIDE=1 exec unshare -rm "$0" "$@"
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+jempp=$(realpath "${JEMPP:-$here/../build/jempp}")
+tmp=$(mktemp -d) && trap 'umount "$tmp/disk" 2>/dev/null; rm -rf "$tmp"' EXIT
+cd "$tmp" || exit 1
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+passed=0 failed=0 skipped=0
+
+ok()   { echo "ok: $*"; passed=$((passed + 1)); }
+bad()  { echo "FAILED: $*"; tail -n 8 out err 2>/dev/null | sed 's/^/    /'; failed=$((failed + 1)); }
+skip() { echo "skipped: $*"; skipped=$((skipped + 1)); }
+check() {       # check SENTENCE COMMAND...: the sentence holds if the command succeeds
+    local sentence=$1
+    shift
+    if "$@"; then ok "$sentence"; else bad "$sentence ($*)"; fi
+}
+
+# The rate does not depend on the length, so that a run may be lengthened and stay the same run.
+tiny="--data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 40 --train-images 200 --valid-images 40
+      --steps 2 --threads 1 --warmup 0 --decay-factor 1 --lr 0.001"
+train() { "$jempp" train "$@" >out 2>err </dev/null; }
+gives() {       # gives CODE WORDS OPTION...: exit code, and words somewhere in what it says
+    local code=$1 words=$2
+    shift 2
+    train "$@"
+    [ $? = "$code" ] && grep -qF -e "$words" out err
+}
+start() {       # start OPTION...: in the background; returns when steps are being made, or it has ended
+    : >err
+    "$jempp" train "$@" >out 2>err </dev/null &
+    pid=$!
+    for _ in $(seq 600); do
+        { grep -q 'it/s' err || ! kill -0 $pid; } 2>/dev/null && return
+        sleep 0.05
+    done
+}
+await() { wait "$pid" 2>/dev/null; code=$?; }
+python=$(command -v python3)
+step_of() { "${python:-false}" "$here/same_state.py" "$1" 2>/dev/null; }
+same() { "${python:-true}" "$here/same_state.py" "$1/last.safetensors" "$2/last.safetensors" >err; }
+# every step once and in order, and as many as the state has
+whole_log() {
+    awk -F'\t' -v n="$2" 'NR > 1 && ($1 != NR - 2 || NF != 11) { exit bad = 1 } END { exit bad || (n && NR - 1 != n) }' \
+        "$1/log.tsv"
+}
+
+# ---- killed at any moment
+kills=${JEMPP_KILLS:-12} lost=0 opens=0
+for _ in $(seq "$kills"); do
+    begun=; [ -e killed/last.safetensors ] || [ -e killed/prev.safetensors ] && begun=--resume
+    # shellcheck disable=SC2086
+    start ${begun:-$tiny --conv direct} --iterations 1000000 --checkpoint-minutes 0.0001 --out killed
+    sleep 0.$((RANDOM % 4))$((RANDOM % 10))
+    kill -9 $pid 2>/dev/null
+    await
+    [ $code = 137 ] || lost=$((lost + 1))
+    for f in killed/last.safetensors killed/prev.safetensors; do
+        [ -z "$python" ] || step_of $f >/dev/null && opens=$((opens + 1)) && break
+    done
+done
+check "killed $kills times while it wrote, it always went on" [ $lost = 0 ]
+check "after each kill a whole checkpoint was there" [ $opens = "$kills" ]
+if [ -n "$python" ]; then
+    at=$(step_of killed/last.safetensors || step_of killed/prev.safetensors)
+    to=$((at + 7))
+    check "it ends, at step $to" gives 0 "killed: $to steps" --resume --iterations $to --out killed
+    check "its log has every step once" whole_log killed $to
+    # shellcheck disable=SC2086
+    train $tiny --conv direct --iterations $to --out straight
+    check "it is bit for bit the run that was never killed" same killed straight
+    epoch=$(((to / 25 + 1) * 25))                       # both are judged there
+    train --resume --iterations $((epoch + 9)) --out killed
+    train --resume --iterations $epoch --out straight && train --resume --iterations $((epoch + 9)) --out straight
+    check "a run lengthened twice is the run lengthened once" same killed straight
+else
+    skip "no python3 to read states with"
+fi
+
+# ---- asked to stop
+# shellcheck disable=SC2086
+start $tiny --iterations 1000000 --out run
+kill -INT $pid; await
+check "SIGINT ends it in good order" [ $code = 0 ]
+check "and it says how to go on" grep -q 'stopped before its end; go on with: jempp train --resume --out run' out
+cp -r run once
+stopped_at=$(tail -n 1 run/log.tsv | cut -f 1)
+start --resume --out run
+sleep 0.2
+kill -TERM $pid; await
+check "SIGTERM too" [ $code = 0 ]
+check "it had gone on from the step where it was stopped" grep -q "going on at step $((stopped_at + 1))$" err
+to=$(($(tail -n 1 run/log.tsv | cut -f 1) + 6))
+train --resume --iterations $to --out run
+check "its log has every step once" whole_log run $to
+train --resume --iterations $to --out once
+check "kernels chosen by timing stay chosen: stopped once or twice, the same bits" same once run
+
+# shellcheck disable=SC2086
+start $tiny --steps 20000 --iterations 9 --out slow
+kill -TERM $pid; sleep 0.2; kill -TERM $pid; await
+check "a second signal ends it at once" [ $code = 143 ]
+# shellcheck disable=SC2086
+start $tiny --iterations 1000000 --out one
+check "a second run in the same folder is refused" gives 2 'one: another run is writing' --resume --out one
+kill -INT $pid; await
+check "and the first does not mind" [ $code = 0 ]
+
+# ---- options
+check "another batch size is refused" gives 2 'the run has batch = 8, found 16' --resume --batch 16 --out run
+check "so is another rate" gives 2 'the run has lr = 0.001, found 0.1' --resume --lr 0.1 --out run
+check "--resume wants --out" gives 2 '--out' --resume
+check "and a run that is there" gives 1 'nowhere: no such run folder' --resume --out nowhere
+check "and makes none" [ ! -e nowhere ]
+mkdir empty
+check "an empty folder is no run" gives 1 'empty: no checkpoint to go on from' --resume --out empty
+# shellcheck disable=SC2086
+check "a run is not begun over another" gives 2 'run: holds a run already' $tiny --iterations 1 --out run
+echo text >file
+# shellcheck disable=SC2086
+check "a file is no run folder" gives 1 'file: exists and is not a folder' $tiny --iterations 1 --out file
+
+# ---- spoilt files
+truncate -s 100000 run/last.safetensors
+check "a cut checkpoint: the one before it serves" gives 0 'going back to' --resume --iterations $((to + 4)) --out run
+check "its log has every step once" whole_log run $((to + 4))
+truncate -s 100000 run/last.safetensors
+truncate -s 5 run/prev.safetensors
+check "both cut: it says which file and why" gives 1 'run/last.safetensors: ' --resume --iterations $((to + 8)) --out run
+head -c 100000 /dev/urandom >once/last.safetensors
+rm once/prev.safetensors
+check "noise in place of a checkpoint" gives 1 'once/last.safetensors: ' --resume --iterations $((to + 8)) --out once
+
+# ---- disks
+mkdir disk
+if mount -t tmpfs -o size=8m none disk 2>/dev/null; then
+    # shellcheck disable=SC2086
+    train $tiny --iterations 30 --out disk/run
+    head -c 64M /dev/zero >disk/filler 2>/dev/null
+    train --resume --iterations 33 --out disk/run
+    check "a full disk ends it as a failure" [ $? = 1 ]
+    check "and it says which file and why" grep -q 'disk/run/.*: No space left on device' err
+    # shellcheck disable=SC2086
+    check "a new run finds no room either" gives 1 'No space left on device' $tiny --iterations 1 --out disk/new
+    check "nothing half written is left" [ -z "$(find disk -name '*.tmp' -o -name '*.new')" ]
+    truncate -s -1500000 disk/filler                    # room to begin with
+    train --resume --iterations 1000000 --checkpoint-minutes 0.0001 --out disk/run
+    check "the disk fills up on the way" grep -q 'disk/run/.*: No space left on device' err
+    rm disk/filler
+    to=$(($(wc -l <disk/run/log.tsv) + 20))
+    check "with room again it goes on" gives 0 "disk/run: $to steps" --resume --iterations $to --out disk/run
+    check "its log has every step once" whole_log disk/run $to
+    mount -o remount,ro disk
+    check "a read-only run folder" gives 1 'disk/run/log.tsv: Read-only' --resume --iterations $((to + 9)) --out disk/run
+    # shellcheck disable=SC2086
+    check "a read-only disk" gives 1 'disk/other: Read-only' $tiny --iterations 1 --out disk/other
+    umount disk
+else
+    skip "full and read-only disks: mounting is not permitted here"
+fi
+
+# ---- divergence
+# shellcheck disable=SC2086
+check "a gap beyond its limit ends as divergence" \
+    gives 3 'f(x) and f(x_q) drifted apart' $tiny --gap-limit 0.0001 --retries 2 --iterations 70 --out gap
+check "after each retry was told" \
+    [ "$(grep -o 'going back to step [0-9]* with .*(retry [12] of 2)' err | wc -l)" = 2 ]
+check "the second with half the rate" grep -q 'half the learning rate (retry 2 of 2)' err
+check "a whole checkpoint is left" [ "$(step_of gap/last.safetensors)" = "${python:+50}" ]
+"$jempp" predict gap gap/samples/step-0000025.png >out 2>err
+check "and a model" grep -q '^gap/samples' out
+# shellcheck disable=SC2086
+check "so does a loss beyond its limit" \
+    gives 3 'the loss is not finite' $tiny --loss-limit 1 --retries 1 --iterations 9 --out loss
+# shellcheck disable=SC2086
+check "and numbers that are not finite" \
+    gives 3 'not finite' $tiny --norm none --lr 100 --retries 1 --iterations 99 --out wild
+check "which leave a whole checkpoint too" [ "$(step_of wild/last.safetensors)" = "${python:+0}" ]
+
+echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
+[ $failed = 0 ]

@@ -1,0 +1,820 @@
+// test_cuda.c - the cuda device against the reference device, operation by operation, in fp32 and bf16.
+//
+// Outputs start as NaN and have guard bytes behind them. Without a GPU every test is skipped.
+#include "testing.h"
+#include "run/train.h"
+#include <stdio.h>
+
+enum { GUARD = 64, MAX_BUFS = 96 };
+
+// ---- two devices, guarded memory, comparison ----------------------------------------------------
+
+typedef struct {
+    char *p;
+    size_t bytes;
+} Buf;
+typedef struct {
+    Dev      dev[2];                 // the reference, the GPU
+    Buf      buf[MAX_BUFS];          // the GPU's
+    void    *host[MAX_BUFS];         // the reference's
+    int      n_buf, n_host;
+    double   tol;                    // of activations
+    uint32_t step;
+} Pair;
+
+static void dev_fine(const Dev *dev) { OK(dev_check(dev, err)); }
+
+static int pair_open(Pair *t, Precision precision) {
+    memset(t, 0, sizeof *t);
+    if (!has_device("cuda")) skip();
+    OK(dev_open(&t->dev[0], "ref", &(DevOpts){ .threads = 2 }, NULL, err));
+    OK(dev_open(&t->dev[1], "cuda", &(DevOpts){ .precision = precision }, NULL, err));
+    t->tol = precision == PREC_FP32 ? 1e-4 : 2e-2;
+    return 0;
+}
+
+static void pair_close(Pair *t) {
+    dev_close(&t->dev[0]);
+    dev_close(&t->dev[1]);
+}
+
+// Memory full of NaN, on the GPU with guard bytes behind it, until bufs_free.
+static void *buf(Pair *t, int i, size_t bytes) {
+    assert_true(t->n_buf < MAX_BUFS && t->n_host < MAX_BUFS);
+    char *host = malloc(bytes + GUARD);
+    memset(host, 0xff, bytes);
+    memset(host + bytes, 0xa5, GUARD);
+    if (!i) return t->host[t->n_host++] = host;
+    Dev *dev = &t->dev[1];
+    char *p = dev->be.alloc(dev, bytes + GUARD, "a test");
+    dev->be.copy_in(dev, p, host, bytes + GUARD);
+    dev_fine(dev);
+    free(host);
+    t->buf[t->n_buf++] = (Buf){ p, bytes };
+    return p;
+}
+
+static void bufs_free(Pair *t) {
+    Dev *dev = &t->dev[1];
+    dev->be.sync(dev);
+    dev_fine(dev);
+    for (int i = 0; i < t->n_buf; i++) {
+        unsigned char guard[GUARD];
+        dev->be.copy_out(dev, guard, t->buf[i].p + t->buf[i].bytes, GUARD);
+        for (int k = 0; k < GUARD; k++)
+            if (guard[k] != 0xa5) fail_msg("written past the end of buffer %d", i);
+        dev->be.free(dev, t->buf[i].p);
+    }
+    for (int i = 0; i < t->n_host; i++) free(t->host[i]);
+    t->n_buf = t->n_host = 0;
+}
+
+static void upload(Pair *t, void *dst, const void *src, size_t bytes) {
+    t->dev[1].be.copy_in(&t->dev[1], dst, src, bytes);
+}
+
+// What the GPU has at p, in host memory until bufs_free.
+static void *fetched(Pair *t, const void *p, size_t bytes) {
+    void *host = buf(t, 0, bytes);
+    t->dev[1].be.copy_out(&t->dev[1], host, p, bytes);
+    dev_fine(&t->dev[1]);
+    return host;
+}
+
+// n numbers of this mean and standard deviation, the same on both devices.
+static void twins(Pair *t, size_t n, double mean, double sd, real *out[2]) {
+    const Rng key = { 7, RNG_TEST, t->step++, 0 };
+    out[0] = buf(t, 0, n * sizeof(real));
+    out[1] = buf(t, 1, n * sizeof(real));
+    for (size_t i = 0; i < n; i++) out[0][i] = (real)(mean + sd * (double)rng_normal(key, i));
+    upload(t, out[1], out[0], n * sizeof(real));
+}
+
+static void empty_twins(Pair *t, size_t n, real *out[2]) {
+    out[0] = buf(t, 0, n * sizeof(real));
+    out[1] = buf(t, 1, n * sizeof(real));
+}
+
+static void twin_ints(Pair *t, size_t n, const int *v, int *out[2]) {
+    for (int i = 0; i < 2; i++) out[i] = buf(t, i, n * sizeof(int));
+    if (v) memcpy(out[0], v, n * sizeof(int));
+    if (v) upload(t, out[1], v, n * sizeof(int));
+}
+
+static void empty_pair(Pair *t, Tensor shape, int plain, Tensor out[2]) {
+    for (int i = 0; i < 2; i++) {
+        Dev *dev = &t->dev[i];
+        out[i] = shape;
+        out[i].p = buf(
+            t, i, plain ? tensor_len(&shape) * sizeof(real) : dev->be.tensor_bytes(dev, &shape));
+    }
+}
+
+static void random_pair(Pair *t, Tensor shape, int plain, double mean, Tensor out[2]) {
+    real *v[2];
+    twins(t, tensor_len(&shape), mean, 1, v);
+    empty_pair(t, shape, plain, out);
+    for (int i = 0; i < 2; i++) {
+        Dev *dev = &t->dev[i];
+        if (plain) dev->be.copy(dev, out[i].p, v[i], tensor_len(&shape) * sizeof(real));
+        else dev->be.from_plain(dev, v[i], &out[i]);
+    }
+}
+
+static void same(Pair *t, real *const v[2], size_t n, double tol, const char *what) {
+    const double d = distance(fetched(t, v[1], n * sizeof(real)), v[0], n);
+    if (!(d <= tol)) {
+        const real *got = fetched(t, v[1], n * sizeof(real));
+        fail_msg("%s: off by %.2e of its length; it begins with %g %g, not %g %g", what, d,
+                 (double)got[0], (double)got[n > 1], (double)v[0][0], (double)v[0][n > 1]);
+    }
+}
+
+static void same_ints(Pair *t, int *const v[2], size_t n) {
+    assert_memory_equal(v[0], fetched(t, v[1], n * sizeof(int)), n * sizeof(int));
+}
+
+// The channels beyond the last must stay zero, or convolutions would add them up.
+static void filling_is_zero(Pair *t, const Tensor *x, const char *what) {
+    const size_t bytes = t->dev[1].be.tensor_bytes(&t->dev[1], x),
+                 pixels = (size_t)(x->n * x->h * x->w);
+    const size_t a_pixel = bytes / pixels, elem = a_pixel / (size_t)((x->c + 7) / 8 * 8);
+    const unsigned char *raw = fetched(t, x->p, bytes);
+    for (size_t i = 0; i < pixels; i++)
+        for (size_t k = (size_t)x->c * elem; k < a_pixel; k++)
+            if (raw[i * a_pixel + k] & (k % elem == elem - 1 ? 0x7f : 0xff))
+                fail_msg("%s: the channels behind the last are not zero", what);
+}
+
+static void same_tensor(Pair *t, Tensor x[2], int plain, double tol, const char *what) {
+    const size_t n = tensor_len(&x[0]);
+    real *v[2] = { x[0].p, x[1].p };
+    if (!plain) {
+        filling_is_zero(t, &x[1], what);
+        v[1] = buf(t, 1, n * sizeof(real));
+        t->dev[1].be.to_plain(&t->dev[1], &x[1], v[1]);
+    }
+    same(t, v, n, tol, what);
+}
+
+static void in_both_types(void (*test)(Pair *)) {
+    static const Precision types[] = { PREC_FP32, PREC_BF16 };
+    for (size_t i = 0; i < LEN(types); i++) {
+        Pair t;
+        pair_open(&t, types[i]);
+        test(&t);
+        pair_close(&t);
+    }
+}
+
+// ---- convolutions -------------------------------------------------------------------------------
+
+typedef struct {
+    int n, in, out, h, w, size, stride, pad, x_plain, y_plain;
+} Case;
+
+static Conv conv_of(const Case *k, Filter *f, int want) {
+    return (Conv){ .x = { k->n, k->in, k->h, k->w, NULL },
+                   .y = { k->n, k->out, (k->h + 2 * k->pad - k->size) / k->stride + 1,
+                          (k->w + 2 * k->pad - k->size) / k->stride + 1, NULL },
+                   .size = k->size,
+                   .stride = k->stride,
+                   .pad = k->pad,
+                   .x_plain = k->x_plain,
+                   .y_plain = k->y_plain,
+                   .want = want,
+                   .filter = f };
+}
+
+static void conv_agrees(Pair *t, const Case *k) {
+    char what[5][200];
+    static const char *const part[] = { "y", "y without bias", "dx", "dw", "db" };
+    const size_t n_w = (size_t)k->in * (size_t)(k->out * k->size * k->size);
+    real *w[2], *b[2], *dw[2], *db[2];
+    Tensor x[2], y[2], y0[2], dy[2], dx[2];
+    twins(t, n_w, 0, 1, w);
+    twins(t, (size_t)k->out, 0, 1, b);
+    twins(t, n_w, 0, 1, dw);                             // gradients are added to what is there
+    twins(t, (size_t)k->out, 0, 1, db);
+    Filter f[2] = { { k->out, k->in, k->size, w[0], NULL },
+                    { k->out, k->in, k->size, w[1], NULL } };
+    Conv c[2] = { conv_of(k, &f[0], WANT_DX | WANT_DW), conv_of(k, &f[1], WANT_DX | WANT_DW) };
+    random_pair(t, c[0].x, k->x_plain, 0.3, x);
+    random_pair(t, c[0].y, k->y_plain, 0.1, dy);
+    empty_pair(t, c[0].y, k->y_plain, y);
+    empty_pair(t, c[0].y, k->y_plain, y0);
+    empty_pair(t, c[0].x, k->x_plain, dx);
+    for (int i = 0; i < 2; i++) {
+        Dev *dev = &t->dev[i];
+        const Backend *be = &dev->be;
+        be->conv_open(dev, &c[i]);
+        be->filters_pack(dev, &f[i], 1);
+        be->conv_fwd(dev, &c[i], &x[i], b[i], &y[i]);
+        be->conv_fwd(dev, &c[i], &x[i], NULL, &y0[i]);
+        be->conv_dx(dev, &c[i], &dy[i], &dx[i]);
+        be->conv_dw(dev, &c[i], &x[i], &dy[i], dw[i], NULL);
+        be->conv_dw(dev, &c[i], &x[i], &dy[i], dw[i], db[i]);
+        dev_fine(dev);
+    }
+    for (int i = 0; i < 5; i++)
+        snprintf(what[i], sizeof what[i], "%s of conv n%d %d-%d %dx%d k%d s%d p%d plain %d%d (%s)",
+                 part[i], k->n, k->in, k->out, k->h, k->w, k->size, k->stride, k->pad, k->x_plain,
+                 k->y_plain,
+                 c[1].how[i < 2   ? 0
+                          : i < 4 ? i - 1
+                                  : 2]);
+    same_tensor(t, y, k->y_plain, t->tol, what[0]);
+    same_tensor(t, y0, k->y_plain, t->tol, what[1]);
+    same_tensor(t, dx, k->x_plain, t->tol, what[2]);
+    // a few rounded sums may cancel, and then their rounding is all there is
+    const int few = t->tol > 1e-3 && n_w < 100;
+    if (!few) same(t, dw, n_w, t->tol, what[3]);
+    if (!few) same(t, db, (size_t)k->out, t->tol, what[4]);
+    for (int i = 0; i < 2; i++) {
+        t->dev[i].be.conv_close(&t->dev[i], &c[i]);
+        t->dev[i].be.filter_close(&t->dev[i], &f[i]);
+    }
+    assert_true(t->dev[1].packed_bytes == 0);
+    bufs_free(t);
+}
+
+static void odd_convolutions(Pair *t) {
+    static const int channels[] = { 1, 3, 5, 16, 24, 40, 64 };
+    static const struct {
+        int size, stride, pad;
+    } kind[] = { { 1, 1, 0 }, { 1, 2, 0 }, { 3, 1, 1 }, { 3, 2, 1 } };
+    for (int at = 0; at < 28; at++) {
+        const int q = at % 4, i = at % 7, j = (at * 3 + at / 7) % 7;
+        conv_agrees(t, &(Case){ 1 + at % 3, channels[i], channels[j], 5 + at % 5, 4 + at % 7,
+                                kind[q].size, kind[q].stride, kind[q].pad, 0, 0 });
+    }
+}
+
+static void convolutions_of_odd_shapes_agree(void **state) {
+    (void)state;
+    in_both_types(odd_convolutions);
+}
+
+static void real_convolutions(Pair *t) {
+    static const Case cases[] = {
+        { 3, 16, 16, 32, 32, 3, 1, 1, 0, 0 },   { 2, 16, 160, 32, 32, 3, 1, 1, 0, 0 },
+        { 4, 32, 32, 16, 16, 3, 2, 1, 0, 0 },   { 4, 64, 128, 16, 16, 1, 2, 0, 0, 0 },
+        { 3, 160, 160, 12, 12, 3, 1, 1, 0, 0 }, { 8, 320, 320, 8, 8, 3, 1, 1, 0, 0 },
+    };
+    for (size_t i = 0; i < LEN(cases); i++) conv_agrees(t, &cases[i]);
+}
+
+static void convolutions_of_real_shapes_agree(void **state) {
+    (void)state;
+    in_both_types(real_convolutions);
+}
+
+static void ends(Pair *t) {
+    static const Case cases[] = {
+        { 3, 3, 16, 32, 32, 3, 1, 1, 1, 0 }, { 2, 1, 16, 28, 28, 4, 2, 1, 1, 0 },
+        { 2, 3, 16, 64, 64, 4, 2, 1, 1, 0 }, { 1, 1, 16, 28, 28, 3, 1, 1, 1, 0 },
+        { 3, 3, 5, 9, 7, 3, 1, 1, 1, 0 },    { 2, 1, 24, 7, 10, 4, 2, 1, 1, 0 },
+        { 2, 5, 40, 6, 6, 3, 2, 1, 1, 0 },   { 5, 64, 10, 1, 1, 1, 1, 0, 1, 1 },
+        { 1, 24, 3, 1, 1, 1, 1, 0, 1, 1 },   { 64, 640, 100, 1, 1, 1, 1, 0, 1, 1 },
+        { 2, 5, 7, 4, 4, 3, 1, 1, 1, 1 },    { 2, 24, 3, 4, 4, 1, 1, 0, 0, 1 },
+    };
+    for (size_t i = 0; i < LEN(cases); i++) conv_agrees(t, &cases[i]);
+}
+
+static void stems_and_heads_agree(void **state) {
+    (void)state;
+    in_both_types(ends);
+}
+
+// A bias that a convolution leaves to the norm behind it must come out as if it had been added.
+static void bias_through_norm(Pair *t) {
+    const Case k = { 3, 16, 24, 6, 5, 3, 1, 1, 0, 0 };
+    for (int mode = 0; mode < 8; mode++) {               // residual, batch statistics, norm
+        const int res = mode & 1, stats = mode & 2, gamma = mode & 4;
+        real *w[2], *b[2], *par[6][2];
+        Tensor x[2], h[2], r[2], y[2], dy[2], dh[2];
+        twins(t, 16 * 24 * 9, 0, 0.1, w);
+        twins(t, 24, 1, 3, b);
+        for (int i = 0; i < 6; i++)
+            twins(t, i == 5 ? 48 : 24, i == 3 ? 5 : 0.5, i == 3 ? 0.5 : 1, par[i]);
+        Filter f[2] = { { 24, 16, 3, w[0], NULL }, { 24, 16, 3, w[1], NULL } };
+        Conv c[2] = { conv_of(&k, &f[0], WANT_DX), conv_of(&k, &f[1], WANT_DX) };
+        random_pair(t, c[0].x, 0, 0, x);
+        random_pair(t, c[0].y, 0, 0, r);
+        random_pair(t, c[0].y, 0, 0.5, dy);
+        empty_pair(t, c[0].y, 0, h);
+        empty_pair(t, c[0].y, 0, y);
+        empty_pair(t, c[0].y, 0, dh);
+        for (int i = 0; i < 2; i++) {
+            Dev *dev = &t->dev[i];
+            const Backend *be = &dev->be;
+            const Norm op = { .eps = (real)1e-5,
+                              .momentum = (real)0.1,
+                              .leak = (real)0.2,
+                              .batch_stats = !!stats,
+                              .update = !!stats,
+                              .gamma = gamma ? par[0][i] : NULL,
+                              .beta = gamma ? par[1][i] : NULL,
+                              .run_mean = par[2][i],
+                              .run_var = par[3][i],
+                              .mean = par[5][i],
+                              .rstd = par[5][i] + 24 };
+            be->conv_open(dev, &c[i]);
+            be->filters_pack(dev, &f[i], 1);
+            be->conv_fwd(dev, &c[i], &x[i], b[i], &h[i]);
+            be->norm_fwd(dev, &op, &h[i], res ? &r[i] : NULL, &y[i]);
+            be->norm_bwd(dev, &op, &h[i], &dy[i], &dh[i], NULL, NULL);
+        }
+        same_tensor(t, h, 0, t->tol, "a convolution's output with its bias");
+        same_tensor(t, y, 0, t->tol, "the norm of it");
+        same_tensor(t, dh, 0, t->tol > 1e-3 ? 0.15 : 3 * t->tol, "its gradient");
+        same(t, par[2], 24, t->tol, "running means with a bias");
+        if (gamma) same(t, par[5], 48, t->tol, "means with a bias");
+        for (int i = 0; i < 2; i++) {
+            t->dev[i].be.conv_close(&t->dev[i], &c[i]);
+            t->dev[i].be.filter_close(&t->dev[i], &f[i]);
+        }
+        bufs_free(t);
+    }
+}
+
+static void biases_reach_through_norms(void **state) {
+    (void)state;
+    in_both_types(bias_through_norm);
+}
+
+// ---- norm, pooling, layout ----------------------------------------------------------------------
+
+enum { HAS_NORM = 1, BATCH_STATS = 2, RESIDUAL = 4, ADD_DX = 8, NO_DX = 16 };
+enum { NO_PARAM = 32, UPDATE = 64, N_MODE = 128 };     // any sum of them is a mode
+
+static void norm_agrees(Pair *t, Tensor shape, int mode) {
+    char what[96];
+    snprintf(what, sizeof what, "norm %dx%dx%dx%d mode %d", shape.n, shape.c, shape.h, shape.w,
+             mode);
+    const size_t C = (size_t)shape.c;
+    real *par[7][2];                 // gamma, beta, run_mean, run_var, dgamma, dbeta, mean and rstd
+    Tensor x[2], r[2], y[2], dy[2], dx[2];
+    for (int i = 0; i < 6; i++) twins(t, C, i == 3 ? 5 : 0.5, i == 3 ? 0.5 : 1, par[i]);
+    twins(t, 2 * C, 0, 1, par[6]);
+    random_pair(t, shape, 0, 2, x);
+    random_pair(t, shape, 0, -1, r);
+    random_pair(t, shape, 0, 0.2, dy);
+    if (mode & ADD_DX) random_pair(t, shape, 0, 1, dx);
+    else empty_pair(t, shape, 0, dx);
+    empty_pair(t, shape, 0, y);
+    for (int i = 0; i < 2; i++) {
+        const Norm op = { .eps = (real)1e-5,
+                          .momentum = (real)0.1,
+                          .leak = (real)0.2,
+                          .batch_stats = !!(mode & BATCH_STATS),
+                          .update = !!(mode & UPDATE),
+                          .add_dx = !!(mode & ADD_DX),
+                          .gamma = mode & HAS_NORM ? par[0][i] : NULL,
+                          .beta = mode & HAS_NORM ? par[1][i] : NULL,
+                          .run_mean = par[2][i],
+                          .run_var = par[3][i],
+                          .mean = par[6][i],
+                          .rstd = par[6][i] + C };
+        const int params = mode & HAS_NORM && !(mode & NO_PARAM);
+        Dev *dev = &t->dev[i];
+        dev->be.norm_fwd(dev, &op, &x[i], mode & RESIDUAL ? &r[i] : NULL, &y[i]);
+        dev->be.norm_bwd(dev, &op, &x[i], &dy[i], mode & NO_DX ? NULL : &dx[i],
+                         params ? par[4][i] : NULL, params ? par[5][i] : NULL);
+    }
+    const int few =
+        shape.n * shape.h * shape.w <= 8; // so few values that their spread is uncertain
+    const double tol = few && t->tol > 1e-3 ? 20 * t->tol : t->tol;
+    same_tensor(t, x, 0, t->tol, what);
+    same_tensor(t, y, 0, tol, what);
+    for (int i = 2; i < 7; i++) same(t, par[i], i == 6 ? 2 * C : C, i >= 4 ? 2 * tol : tol, what);
+    // rounding turns some activations' signs, and the leak is five times smaller than one
+    if (!(mode & NO_DX) && !few) same_tensor(t, dx, 0, t->tol > 1e-3 ? 0.15 : 3 * tol, what);
+    bufs_free(t);
+}
+
+static void norms(Pair *t) {
+    static const Tensor shapes[] = {
+        { 2, 3, 3, 5, NULL }, { 3, 24, 8, 8, NULL }, { 1, 40, 7, 3, NULL }, { 5, 16, 4, 4, NULL }
+    };
+    for (int mode = 0; mode < N_MODE; mode++) norm_agrees(t, shapes[mode % 4], mode);
+    const int usual = HAS_NORM | BATCH_STATS | RESIDUAL | UPDATE;
+    norm_agrees(t, (Tensor){ 1, 8, 1, 1, NULL }, usual | NO_DX);
+    norm_agrees(t, (Tensor){ 16, 160, 32, 32, NULL }, usual | ADD_DX);
+    norm_agrees(t, (Tensor){ 32, 640, 8, 8, NULL }, usual);
+    norm_agrees(t, (Tensor){ 2, 2048, 4, 4, NULL }, usual);
+    norm_agrees(t, (Tensor){ 64, 160, 32, 32, NULL },
+                usual & ~RESIDUAL); // more than fits on the chip
+}
+
+static void norms_agree_in_every_mode(void **state) {
+    (void)state;
+    in_both_types(norms);
+}
+
+static void far_from_zero(Pair *t) {
+    const Tensor shape = { 4, 16, 16, 16, NULL };
+    real *par[4][2];
+    Tensor x[2], y[2];
+    for (int i = 0; i < 4; i++) twins(t, i == 3 ? 32 : 16, i == 2 ? 0 : 1, 0, par[i]);
+    random_pair(t, shape, 0, 1000, x);                    // squares lose the spread; differences do not
+    empty_pair(t, shape, 0, y);
+    for (int i = 0; i < 2; i++) {
+        const Norm op = { .eps = (real)1e-5,
+                          .leak = (real)0.2,
+                          .batch_stats = 1,
+                          .gamma = par[0][i],
+                          .beta = par[1][i],
+                          .run_mean = par[2][i],
+                          .run_var = par[0][i],
+                          .mean = par[3][i],
+                          .rstd = par[3][i] + 16 };
+        t->dev[i].be.norm_fwd(&t->dev[i], &op, &x[i], NULL, &y[i]);
+    }
+    if (t->tol < 1e-3) same_tensor(t, y, 0, 1e-3, "a norm of large numbers");
+    bufs_free(t);
+}
+
+static void statistics_survive_a_large_mean(void **state) {
+    (void)state;
+    in_both_types(far_from_zero);
+}
+
+static void pools(Pair *t) {
+    static const Tensor shapes[] = { { 3, 5, 4, 4, NULL },
+                                     { 2, 64, 8, 8, NULL },
+                                     { 64, 640, 8, 8, NULL } };
+    for (size_t i = 0; i < LEN(shapes); i++) {
+        const Tensor flat = { shapes[i].n, shapes[i].c, 1, 1, NULL };
+        Tensor x[2], y[2], dy[2], dx[2];
+        random_pair(t, shapes[i], 0, 1, x);
+        random_pair(t, flat, 1, 0, dy);
+        empty_pair(t, flat, 1, y);
+        empty_pair(t, shapes[i], 0, dx);
+        for (int k = 0; k < 2; k++) {
+            t->dev[k].be.pool_fwd(&t->dev[k], &x[k], &y[k]);
+            t->dev[k].be.pool_bwd(&t->dev[k], &dy[k], &dx[k]);
+        }
+        same_tensor(t, x, 0, t->tol, "there and back");
+        same_tensor(t, y, 1, t->tol, "pool_fwd");
+        same_tensor(t, dx, 0, t->tol, "pool_bwd");
+        bufs_free(t);
+    }
+}
+
+static void pooling_and_layouts_agree(void **state) {
+    (void)state;
+    in_both_types(pools);
+}
+
+// ---- losses, chains, optimisers: fp32 on every device ----------------------------------------------
+
+static void heads_agree(void **state) {
+    (void)state;
+    static const int size[][2] = { { 5, 10 }, { 64, 10 }, { 70, 100 }, { 3, 2 }, { 2, 1000 } };
+    Pair t;
+    pair_open(&t, PREC_FP32);
+    for (size_t i = 0; i < LEN(size); i++)
+        for (int labels = 0; labels < 2; labels++) {
+            const Tensor shape = { size[i][0], size[i][1], 1, 1, NULL };
+            Tensor z[2], dz[2];
+            real *sums[2];
+            int *y[2], classes[80];
+            for (int k = 0; k < 80; k++) classes[k] = k * 7 % size[i][1];
+            twin_ints(&t, (size_t)size[i][0], classes, y);
+            random_pair(&t, shape, 1, 3, z);
+            empty_pair(&t, shape, 1, dz);
+            empty_twins(&t, N_SUM, sums);
+            for (int k = 0; k < 2; k++)
+                t.dev[k].be.head(&t.dev[k], &z[k], labels ? y[k] : NULL,
+                                 (Energy){ (real)0.7, labels ? -1 : 0, (real)0.3 }, (real)0.1,
+                                 &dz[k], sums[k]);
+            same_tensor(&t, dz, 1, 1e-5, "dz");
+            same(&t, sums, N_SUM, 1e-5, "sums");
+            bufs_free(&t);
+        }
+    pair_close(&t);
+}
+
+static Now *now_on(Pair *t, int i, Now now) {
+    Now *p = buf(t, i, sizeof now);
+    t->dev[i].be.copy_in(&t->dev[i], p, &now, sizeof now);
+    return p;
+}
+
+static void chains_and_attacks_agree(void **state) {
+    (void)state;
+    Pair t;
+    pair_open(&t, PREC_FP32);
+    const Tensor shape = { 3, 3, 7, 5, NULL };
+    const Rng key = { 3, RNG_TEST, 1, 2 };
+    for (int mode = 0; mode < 4; mode++) {
+        Tensor x[2], g[2], x1[2];
+        random_pair(&t, shape, 1, 0, x);
+        random_pair(&t, shape, 1, 0, g);
+        empty_pair(&t, shape, 1, x1);
+        for (int i = 0; i < 2; i++) {
+            Dev *dev = &t.dev[i];
+            Now *now = now_on(&t, i, (Now){ .step = 9 });
+            const Move m = { 3, (real)0.2, mode & 1 ? (real)INFINITY : (real)0.5,
+                             mode & 2 ? (real)0.1 : 0, mode & 1 };
+            const Attack a = { mode & 1, (real)0.3, (real)0.2 };
+            dev->be.langevin(dev, &x[i], &g[i], m, key, now);
+            dev->be.attack_start(dev, &x1[i], x[i].p, a, key, now);
+            dev->be.attack_move(dev, &x1[i], &g[i], x[i].p, a);
+        }
+        same_tensor(&t, x, 1, 1e-5, "langevin");
+        same_tensor(&t, x1, 1, 1e-5, "an attack");
+        bufs_free(&t);
+    }
+    pair_close(&t);
+}
+
+static void optimisers_agree(void **state) {
+    (void)state;
+    Pair t;
+    pair_open(&t, PREC_FP32);
+    for (size_t off = 0; off < 2; off++) {               // aligned, and not
+        const size_t n = 1003, len = n - off;
+        real *w[2], *g[2], *m[2], *v[2], *avg[2];
+        twins(&t, n, 0, 1, w), twins(&t, n, 0, 1, g), twins(&t, n, 0, 1, m),
+            twins(&t, n, 2, 0.2, v);
+        twins(&t, n, 0, 1, avg);
+        for (int i = 0; i < 2; i++) {
+            Dev *dev = &t.dev[i];
+            Now *now = now_on(&t, i, (Now){ .step = 4, .lr = (real)0.1 });
+            Now *halted = now_on(&t, i, (Now){ .lr = 1, .halt = 1 });
+            dev->be.sgd(dev, len, w[i] + off, g[i] + off, m[i] + off,
+                        (Sgd){ (real)0.9, (real)0.01 }, now);
+            dev->be.adam(dev, len, w[i] + off, g[i] + off, m[i] + off, v[i] + off,
+                         (Adam){ (real)0.9, (real)0.999, (real)1e-8, (real)0.01 }, now);
+            dev->be.ema(dev, len, avg[i] + off, w[i] + off, (real)0.9, now);
+            dev->be.sgd(dev, n, w[i], g[i], m[i], (Sgd){ (real)0.9, 0 }, halted);
+            dev->be.ema(dev, n, avg[i], w[i], 0, halted);
+            dev->be.check(dev, n, g[i], now);
+            Now seen;
+            dev->be.copy_out(dev, &seen, now, sizeof seen);
+            assert_int_equal(seen.halt, HALT_NO);
+            dev->be.copy_in(dev, g[i] + n - 1, &(real){ (real)NAN }, sizeof(real));
+            dev->be.check(dev, n, g[i], now);
+            dev->be.copy_out(dev, &seen, now, sizeof seen);
+            assert_int_equal(seen.halt, HALT_GRAD);
+        }
+        same(&t, w, n, 1e-6, "weights"), same(&t, m, n, 1e-6, "momentum"),
+            same(&t, v, n, 1e-6, "squares");
+        same(&t, avg, n, 1e-6, "averages");
+        bufs_free(&t);
+    }
+    pair_close(&t);
+}
+
+static void watches_agree(void **state) {
+    (void)state;
+    Pair t;
+    pair_open(&t, PREC_FP32);
+    for (int mode = 0; mode < 6; mode++) {
+        const Watch o = { .n = 4,
+                          .n_batch = mode % 2 ? 3 : 1,
+                          .e = { { 1, -1, 0 }, { -1, 0, (real)0.1 }, { 1, 0, 0 } },
+                          .label = 0,
+                          .px = mode % 2 ? 1 : -1,
+                          .fake = mode % 2 ? 2 : -1,
+                          .loss_limit = mode == 2 ? (real)1e-3 : 1000,
+                          .gap_limit = mode == 3 ? (real)1e-6 : 10,
+                          .n_ring = 8 };
+        real *sums[2], *ring[2], halt[2];
+        twins(&t, 3 * N_SUM, 5, 1, sums);
+        twins(&t, 8 * N_ROW, 0, 0, ring);
+        for (int i = 0; i < 2; i++) {
+            if (mode == 5)
+                t.dev[i].be.copy_in(&t.dev[i], sums[i], &(real){ (real)NAN }, sizeof(real));
+            Now seen, *now = now_on(&t, i, (Now){ .step = 61, .lr = (real)0.1, .gap = 1 });
+            t.dev[i].be.watch(&t.dev[i], &o, sums[i], now, ring[i]);
+            t.dev[i].be.copy_out(&t.dev[i], &seen, now, sizeof seen);
+            halt[i] = (real)seen.halt;
+        }
+        assert_true(halt[0] == halt[1]);
+        if (mode != 5) same(&t, ring, 8 * N_ROW, 1e-5, "the log");
+        bufs_free(&t);
+    }
+    pair_close(&t);
+}
+
+// ---- data ----------------------------------------------------------------------------------------
+
+static void batches_agree(void **state) {
+    (void)state;
+    enum { N = 50, SIDE = 9, DIM = 3 * SIDE * SIDE, B = 6 };
+    Pair t;
+    pair_open(&t, PREC_FP32);
+    uint8_t *bytes[2], image[N * DIM];
+    int *label[2], *index[2], *y[2], *slot[2], labels[N];
+    real *x[2], *rows[2], *pool[2];
+    const Rng key = { 5, RNG_TEST, 3, 0 };
+    for (int i = 0; i < N * DIM; i++) image[i] = (uint8_t)rng_u32(key, (uint64_t)i);
+    for (int i = 0; i < N; i++) labels[i] = i % 10;
+    twin_ints(&t, N, labels, label);
+    twin_ints(&t, B, NULL, index), twin_ints(&t, B, NULL, y), twin_ints(&t, B, NULL, slot);
+    empty_twins(&t, B * DIM, x);
+    twins(&t, N * DIM, 0, 1, rows), twins(&t, 16 * DIM, 0, 1, pool);
+    for (int i = 0; i < 2; i++) {
+        Dev *dev = &t.dev[i];
+        Now *now = now_on(&t, i, (Now){ .step = 11, .drawn = 14 });
+        bytes[i] = buf(&t, i, sizeof image);
+        dev->be.copy_in(dev, bytes[i], image, sizeof image);
+        const Bytes set = { N, 3, SIDE, bytes[i], label[i] };
+        dev->be.pick(dev, (Pick){ PICK_EPOCH, N, 0 }, B, key, now, index[i], NULL);
+        dev->be.batch(dev, &set, index[i], B, (Augment){ 4, 1, (real)0.03 }, key, now, x[i], y[i]);
+        dev->be.rows_put(dev, rows[i], x[i], index[i], B, DIM, now);
+        dev->be.pick(dev, (Pick){ PICK_SLOT, N, 10 }, B, key, now, slot[i], y[i]);
+        dev->be.rows_get(dev, x[i], rows[i], slot[i], B, DIM);
+        dev->be.reinit(dev, x[i], B, DIM, (real)0.5, pool[i], 16, key, now);
+    }
+    same_ints(&t, index, B), same_ints(&t, slot, B), same_ints(&t, y, B);
+    same(&t, rows, N * DIM, 1e-5, "rows");
+    same(&t, x, B * DIM, 1e-5, "chain starts");
+    bufs_free(&t);
+    pair_close(&t);
+}
+
+static void chain_starts_agree(void **state) {
+    (void)state;
+    enum { N = 150, DIM = 3 * 7 * 7, DRAWS = 37, OUT = 40 };
+    Pair t;
+    pair_open(&t, PREC_FP32);
+    uint8_t image[N * DIM];
+    int list[DRAWS], chosen[N / 2], *number[2], *which[2];
+    real *mean[2], *factor[2], *out[2];
+    const Rng key = { 5, RNG_TEST, 3, 0 };
+    for (int i = 0; i < N * DIM; i++) image[i] = (uint8_t)rng_u32(key, (uint64_t)i);
+    for (int i = 0; i < DRAWS; i++) list[i] = 100 + i;
+    for (int i = 0; i < N / 2; i++) chosen[i] = 2 * i;
+    for (int kind = 0; kind < 3; kind++) {
+        twin_ints(&t, DRAWS, list, number), twin_ints(&t, N / 2, chosen, which);
+        twins(&t, DIM, 0, 0.1, mean), twins(&t, 16 * DIM, 0, 0.1, factor),
+            twins(&t, OUT * DIM, 0, 0, out);
+        for (int i = 0; i < 2; i++) {
+            Dev *dev = &t.dev[i];
+            uint8_t *bytes = buf(&t, i, sizeof image);
+            dev->be.copy_in(dev, bytes, image, sizeof image);
+            const Gauss low = { .n = 16,
+                                .dim = DIM,
+                                .factor = factor[i],
+                                .mean = mean[i],
+                                .scale = 1,
+                                .jitter = (real)0.01 };
+            const Gauss full = { .n = N / 2,
+                                 .dim = DIM,
+                                 .bytes = bytes,
+                                 .rows = which[i],
+                                 .mean = mean[i],
+                                 .scale = (real)(1 / sqrt(N / 2.0)),
+                                 .jitter = (real)0.01 };
+            if (kind < 2)
+                dev->be.gauss(dev, kind ? &low : &full, number[i], DRAWS, key, out[i], OUT);
+            else dev->be.uniform(dev, number[i], DRAWS, DIM, key, out[i], OUT);
+        }
+        same(&t, out, OUT * DIM, 1e-5, "draws");
+        bufs_free(&t);
+    }
+    pair_close(&t);
+}
+
+// ---- the device itself ---------------------------------------------------------------------------
+
+static void a_recording_does_it_again(void **state) {
+    (void)state;
+    Pair t;
+    pair_open(&t, PREC_DEFAULT);
+    Dev *dev = &t.dev[1];
+    real *w[2], *g[2], *v[2], got;
+    twins(&t, 100, 0, 0, w), twins(&t, 100, 1, 0, g), twins(&t, 100, 0, 0, v);
+    Now *now = now_on(&t, 1, (Now){ .lr = 1 });
+    dev->be.record_begin(dev);
+    dev->be.sgd(dev, 100, w[1], g[1], v[1], (Sgd){ 0 }, now);
+    void *recording = dev->be.record_end(dev);
+    dev->be.copy_out(dev, &got, w[1] + 99, sizeof got);
+    assert_true(got == 0);                               // noted, not done
+    dev->be.replay(dev, recording);
+    dev->be.copy_in(dev, now, &(Now){ .lr = 10 }, sizeof(Now));
+    dev->be.replay(dev, recording);
+    dev->be.copy_out(dev, &got, w[1] + 99, sizeof got);
+    assert_true(got == -11);                             // 1, then 10: Now is read anew
+    dev->be.record_free(dev, recording);
+    bufs_free(&t);
+    pair_close(&t);
+}
+
+static void too_much_memory_is_an_error_with_the_figure(void **state) {
+    (void)state;
+    Pair t;
+    pair_open(&t, PREC_DEFAULT);
+    assert_null(t.dev[1].be.alloc(&t.dev[1], (size_t)1 << 44, "a test"));
+    assert_non_null(strstr(t.dev[1].err.msg, "out of GPU memory: 16384.00 GiB for a test"));
+    pair_close(&t);
+}
+
+// Logits and the images' gradient of a whole network, batch statistics, against the reference.
+static void a_network_in_bf16_is_close(void **state) {
+    (void)state;
+    enum { B = 16 };
+    Pair t;
+    pair_open(&t, PREC_BF16);
+    const NetSpec spec = { 10, 2, 3, 16, 10, NORM_BATCH, STEM_3X3 };
+    real *x[2], *sums[2], *out[2][2];
+    Net net[2];
+    Pass p[2];
+    twins(&t, B * 3 * 256, 0, 0.5, x);
+    empty_twins(&t, N_SUM, sums);
+    for (int i = 0; i < 2; i++) {
+        Dev *dev = &t.dev[i];
+        OK(net_build(&net[i], &spec, err));
+        OK(net_alloc(&net[i], dev, err));
+        OK(net_init(&net[i], 1, err));
+        OK(pass_open(&p[i], &net[i], B, MODE_TRAIN | WANT_DX, err));
+        pass_bind(&p[i], buf(&t, i, p[i].bytes));
+        net_zero_grad(&net[i]);
+        pass_forward(&p[i], x[i]);
+        dev->be.head(dev, pass_logits(&p[i]), NULL, (Energy){ 1, 0, 0 }, 1, pass_logits_grad(&p[i]),
+                     sums[i]);
+        out[0][i] = buf(&t, i, B * 10 * sizeof(real));
+        dev->be.copy(dev, out[0][i], pass_logits(&p[i])->p, B * 10 * sizeof(real));
+        pass_backward(&p[i]);                            // its memory may serve again from here on
+        out[1][i] = pass_input_grad(&p[i])->p;
+    }
+    same(&t, out[0], B * 10, 0.03, "logits");
+    same(&t, out[1], B * 3 * 256, 0.3, "the images' gradient");
+    real *dw[2] = { net[0].dw, net[1].dw }, *stat[2] = { net[0].state, net[1].state };
+    same(&t, dw, net[0].n_w, 0.1, "the weights' gradients");
+    same(&t, stat, net[0].n_state, 0.01, "running statistics");
+    for (int i = 0; i < 2; i++) {
+        pass_close(&p[i]);
+        net_free(&net[i]);
+    }
+    bufs_free(&t);
+    pair_close(&t);
+}
+
+// Six steps, of which the last four are recorded and replayed, against six that are not.
+static void a_recorded_step_is_the_same_step(void **state) {
+    (void)state;
+    enum { N = 40, DIM = 3 * 8 * 8, STEPS = 6 };
+    if (!has_device("cuda")) skip();
+    real *w[2];
+    uint64_t batches[2];
+    size_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        Dev dev;
+        Trainer t;
+        Config c;
+        Set set = { .c = 3, .side = 8, .classes = 10, .n = N };
+        set.x = arena_alloc(&set.arena, N * DIM, 1);
+        set.y = arena_alloc(&set.arena, N, sizeof *set.y);
+        for (size_t k = 0; k < N * DIM; k++) set.x[k] = (uint8_t)(k * 37);
+        for (int k = 0; k < N; k++) set.y[k] = k % 10;
+        OK(dev_open(&dev, "cuda", &(DevOpts){ .precision = PREC_FP32, .deterministic = 1 }, NULL,
+                    err));
+        if (i) dev.be.record_begin = NULL;
+        config_defaults(&c);
+        strcpy(c.model, "wrn-10-1");
+        c.batch = 8, c.buffer = 20, c.steps = 2;
+        OK(trainer_open(&t, &dev, &c, &set, 0, err));
+        set_free(&set);
+        for (int k = 0; k < STEPS; k++) trainer_step(&t);
+        OK(dev_check(&dev, err));
+        assert_true(!t.recording == !!i);
+        n = t.net.n_w;
+        batches[i] = t.net.batches;
+        w[i] = malloc(n * sizeof *w[i]);
+        dev.be.copy_out(&dev, w[i], t.net.w, n * sizeof *w[i]);
+        trainer_close(&t);
+        dev_close(&dev);
+    }
+    assert_true(batches[0] == batches[1]);
+    assert_memory_equal(w[0], w[1], n * sizeof *w[0]);
+    free(w[0]);
+    free(w[1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_recorded_step_is_the_same_step),
+        cmocka_unit_test(convolutions_of_odd_shapes_agree),
+        cmocka_unit_test(convolutions_of_real_shapes_agree),
+        cmocka_unit_test(stems_and_heads_agree),
+        cmocka_unit_test(biases_reach_through_norms),
+        cmocka_unit_test(norms_agree_in_every_mode),
+        cmocka_unit_test(statistics_survive_a_large_mean),
+        cmocka_unit_test(pooling_and_layouts_agree),
+        cmocka_unit_test(heads_agree),
+        cmocka_unit_test(chains_and_attacks_agree),
+        cmocka_unit_test(optimisers_agree),
+        cmocka_unit_test(watches_agree),
+        cmocka_unit_test(batches_agree),
+        cmocka_unit_test(chain_starts_agree),
+        cmocka_unit_test(a_recording_does_it_again),
+        cmocka_unit_test(too_much_memory_is_an_error_with_the_figure),
+        cmocka_unit_test(a_network_in_bf16_is_close),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

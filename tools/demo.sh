@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# demo.sh [OPTION...] - trains a small model in minutes and shows what it makes; options are those of jempp
+# train. OUT is the folder, else runs/demo-DATE; JEMPP the program, else build/jempp.
+set -eu
+cd "$(dirname "$0")/.."
+jempp=${JEMPP:-build/jempp}
+out=${OUT:-runs/demo-$(date +%Y%m%d-%H%M%S)}
+said=$(mktemp) && trap 'rm -f "$said"' EXIT
+
+data=
+if ! "$jempp" data check fashion-mnist >/dev/null 2>&1; then
+    echo "Fashion-MNIST is not here (Debian has it as dataset-fashion-mnist): drawn shapes take its place"
+    data="--data shapes --side 28"
+fi
+# shellcheck disable=SC2086
+"$jempp" train --preset demo $data --out "$out" "$@" | tee "$said"
+
+# The same chains, before and after: a column is a class, and what stands where starts.png has a start is
+# what became of it.
+"$jempp" sample "$out" --from starts --count 100 --columns 10 --out "$out/samples/starts.png"
+preview=; [ ! -t 1 ] || preview=--preview
+"$jempp" sample "$out" --count 100 --columns 10 $preview --out "$out/samples/samples.png" \
+    --animation "$out/samples/chains.webp"
+
+found() { sed -n "s/.*$1.*/\\1/p" "$said" | head -n 1; }
+echo "demo: test accuracy $(found 'test accuracy \([0-9.]*\) %') %, ECE $(found 'calibration error \([0-9.]*\) %') %," \
+    "$(found 'steps in \([0-9]*\) s') s, samples in $out/samples/samples.png"
