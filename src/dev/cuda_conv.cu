@@ -647,6 +647,18 @@ static int is_right(Dev *dev, const Conv *c, const Candidate *k, const Trial *t)
     return off < (cuda_of(dev)->half ? 2e-2 : cuda_of(dev)->precision == PREC_TF32 ? 5e-3 : 1e-4);
 }
 
+// Whether it can become part of a recorded step: some engines of fp32 cannot.
+static int can_record(Dev *dev, const Candidate *k, const Trial *t) {
+    cudaStream_t s = cuda_of(dev)->stream;
+    cudaGraph_t graph = NULL;
+    if (cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal)) return 0;
+    const int bad = trial_run(dev, k, t) != CUDNN_STATUS_SUCCESS;
+    const int broken = cudaStreamEndCapture(s, &graph) != cudaSuccess;
+    if (graph) cudaGraphDestroy(graph);
+    cudaGetLastError();                                   // a failed trial is no failure of the device
+    return !bad && !broken;
+}
+
 // So little work that any engine will do.
 static int is_tiny(const Conv *c) {
     return (double)tensor_len(&c->y) * c->x.c * c->size * c->size < 1e7;
@@ -670,7 +682,8 @@ static void consider(Dev *dev, const Conv *c, Desc graph, int dir, int form, con
                     dir == DW && !form };
     if (k.plan && bytes <= t->room) {
         const float ms = time_plan(dev, &k, t, best->ms);
-        if (ms < best->ms && is_right(dev, c, &k, t)) *best = { ms, form, *config };
+        if (ms < best->ms && can_record(dev, &k, t) && is_right(dev, c, &k, t))
+            *best = { ms, form, *config };
     }
     destroy(k.plan);
 }
