@@ -89,7 +89,7 @@ expect 0 '3x16x16 images' info run
 expect 0 'options of its training' info run
 expect 0 '"options"' info run --json
 is_json info run --json
-expect 0 'grid.png: 3 images' sample run --count 3 --steps 2 --out grid.png --preview --threads 1
+expect 0 'grid.png: 3 images' sample run --count 3 --steps 2 --out grid.png --no-preview --threads 1
 [ "$(head -c 4 grid.png | tail -c 3)" = PNG ] || bad "grid.png is no PNG"
 expect 0 'samples.png: 10 images' sample run --from centres
 expect 0 'log p(x)+c' predict run grid.png

@@ -816,6 +816,38 @@ static int again_with_avx2(void) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
+// Winograd everywhere, as text: the largest scratch there can be, and no time spent on choosing.
+static void wrn_28_10_needs_little_scratch(void **state) {
+    (void)state;
+    const NetSpec spec = { 28, 10, 3, 32, 10, NORM_BATCH, STEM_3X3 };
+    static const char *const dirs[] = { "fwd", "dx", "dw" };
+    char text[16384];
+    size_t n = 0;
+    Net net;
+    OK(net_build(&net, &spec, err));
+    for (int i = 0; i < net.n_op; i++) {
+        const Op *op = &net.op[i];
+        const Tensor *x = &net.act[op->x];
+        for (int d = 0; op->kind == OP_CONV && op->size == 3 && op->stride == 1 && d < 3; d++)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s %dx%d %d-%d k3 s1 p1 = winograd\n",
+                                  dirs[d], x->h, x->w, x->c, net.act[op->y].c);
+    }
+    assert_true(n < sizeof text);
+    Dev dev;
+    Pass p;
+    OK(dev_open(&dev, "cpu", &(DevOpts){ .threads = 2, .tuning = text }, NULL, err));
+    OK(net_alloc(&net, &dev, err));
+    dev.be.zero(&dev, net.w, net.n_w * sizeof(real));
+    OK(pass_open(&p, &net, 64, WANT_DX | MODE_TRAIN, err));
+    print_message("scratch %.3f GiB, packed weights %.3f GiB\n", (double)dev.scratch_bytes / 0x1p30,
+                  (double)dev.packed_bytes / 0x1p30);
+    assert_less((double)dev.scratch_bytes / 0x1p30, 0.35);
+    assert_less((double)p.bytes / 0x1p30, 1.4);
+    pass_close(&p);
+    net_free(&net);
+    dev_close(&dev);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
@@ -838,6 +870,7 @@ int main(void) {
         cmocka_unit_test(the_first_failure_stays_and_stops_the_device),
         cmocka_unit_test(half_precision_is_refused),
         cmocka_unit_test(the_device_says_what_it_runs_on),
+        cmocka_unit_test(wrn_28_10_needs_little_scratch),
     };
     const int failed = cmocka_run_group_tests(tests, pair_open, pair_close);
     return failed ? failed : again_with_avx2();

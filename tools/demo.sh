@@ -17,9 +17,8 @@ fi
 
 # The same chains, before and after: a column is a class, and what stands where starts.png has a start is
 # what became of it.
-"$jempp" sample "$out" --from starts --count 100 --columns 10 --out "$out/samples/starts.png"
-preview=; [ ! -t 1 ] || preview=--preview
-"$jempp" sample "$out" --count 100 --columns 10 $preview --out "$out/samples/samples.png" \
+"$jempp" sample "$out" --from starts --count 100 --columns 10 --no-preview --out "$out/samples/starts.png"
+"$jempp" sample "$out" --count 100 --columns 10 --out "$out/samples/samples.png" \
     --animation "$out/samples/chains.webp"
 
 found() { sed -n "s/.*$1.*/\\1/p" "$said" | head -n 1; }

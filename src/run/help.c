@@ -13,7 +13,7 @@ const Command command_table[] = {
       "jempp train --resume --out runs/demo           # go on where it stopped" },
     { "sample", CMD_SAMPLE, "draw images from a model",
       "jempp sample RUN|MODEL [--count N] [--out grid.png] [--option value ...]",
-      "jempp sample runs/demo --count 100 --out grid.png --preview\n"
+      "jempp sample runs/demo --count 100 --out grid.png\n"
       "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
       "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px" },
     { "predict", CMD_PREDICT, "classify pictures, and say whether they are of the known kind",
