@@ -11,13 +11,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { FWD, DX, DW, HINT };                               // as in Conv.how; a hint for DX and DW
+enum { FWD, DX, DW };                                     // as in Conv.how
 enum { MEM_X, MEM_Y, MEM_W, MEM_B, MEM_SCRATCH, N_MEM };  // what a primitive reads and writes
 
-typedef struct {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
-} Dnn;
+typedef struct { dnnl_engine_t engine; dnnl_stream_t stream; } Dnn;
 
 static Dnn *dnn_of(const Dev *dev) { return cpu_of(dev)->dnn; }
 
@@ -61,12 +58,6 @@ typedef struct {                     // one convolution in oneDNN's words
     dnnl_dims_t stride, before, after;
 } Shape;
 
-// Calling it inference lets a Winograd kernel take weights that were transformed when they were
-// packed, not at each run; the result is the same.
-static dnnl_prop_kind_t forward_kind(int dir) {
-    return dir == FWD ? dnnl_forward_inference : dnnl_forward_training;
-}
-
 // NULL where oneDNN has no such kernel.
 #if DNNL_VERSION_MAJOR >= 3
 static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir, dnnl_alg_kind_t alg,
@@ -75,16 +66,17 @@ static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir, dnnl_al
     const dnnl_engine_t e = dnn_of(dev)->engine;
     const dnnl_dims_t no = { 0 };
     dnnl_primitive_desc_t pd = NULL;
-    if (dir == FWD || dir == HINT)
-        dnnl_convolution_forward_primitive_desc_create(&pd, e, forward_kind(dir), alg, s->x, s->w,
-                                                       s->b, s->y, s->stride, no, s->before,
+    if (dir == FWD)
+        dnnl_convolution_forward_primitive_desc_create(&pd, e, dnnl_forward_training, alg, s->x,
+                                                       s->w, s->b, s->y, s->stride, no, s->before,
                                                        s->after, attr);
     else if (dir == DX)
         dnnl_convolution_backward_data_primitive_desc_create(
             &pd, e, alg, s->x, s->w, s->y, s->stride, no, s->before, s->after, forward, attr);
     else
-        dnnl_convolution_backward_weights_primitive_desc_create(
-            &pd, e, alg, s->x, s->w, NULL, s->y, s->stride, no, s->before, s->after, forward, attr);
+        dnnl_convolution_backward_weights_primitive_desc_create(&pd, e, alg, s->x, s->w, NULL, s->y,
+                                                                s->stride, no, s->before, s->after,
+                                                                forward, attr);
     return pd;
 }
 
@@ -98,9 +90,9 @@ static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir, dnnl_al
     dnnl_convolution_desc_t c;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status;
-    if (dir == FWD || dir == HINT)
-        status = dnnl_convolution_forward_desc_init(&c, forward_kind(dir), alg, s->x, s->w, s->b,
-                                                    s->y, s->stride, s->before, s->after);
+    if (dir == FWD)
+        status = dnnl_convolution_forward_desc_init(&c, dnnl_forward_training, alg, s->x, s->w,
+                                                    s->b, s->y, s->stride, s->before, s->after);
     else if (dir == DX)
         status = dnnl_convolution_backward_data_desc_init(&c, alg, s->x, s->w, s->y, s->stride,
                                                           s->before, s->after);
@@ -330,8 +322,6 @@ typedef struct {                     // Conv.impl
     Way    way[3], unpack;           // unpack: adds the weights' gradient to the caller's
     Pack  *pack[3];
     size_t packed_at;                // where, in the scratch, the packed gradient lies
-    int    part;                     // images at a time, forward and dx
-    size_t x_step, y_step;           // bytes of so many images
     float *no_bias;
     int    head, stem;               // own kernels: for everything; for the gradients
 } Plan;
@@ -341,20 +331,11 @@ static int is_head(const Conv *c) {
            c->x.h == 1 && c->x.w == 1;
 }
 
-// A batch goes through in parts of some megabytes: what a part leaves is still in the cache when the
-// next op wants it, and Winograd's scratch is smaller. The largest divisor of the batch that does.
-static int part_of(const Conv *c, size_t image_bytes) {
-    enum { PART = 5 << 20 };
-    int part = c->x.n;
-    while (part > 1 && ((size_t)part * image_bytes > PART || c->x.n % part)) part--;
-    return part * 16 < c->x.n ? c->x.n : part;            // a prime number of images: all at once
-}
-
-static Shape shape_new(Dev *dev, const Conv *c, int n) {
+static Shape shape_new(Dev *dev, const Conv *c) {
     const dnnl_format_tag_t blocked = cpu_of(dev)->k->lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c;
     const Tensor *x = &c->x, *y = &c->y;
     const int k = c->size, s = c->stride, p = c->pad;
-    const dnnl_dims_t dx = { n, x->c, x->h, x->w }, dy = { n, y->c, y->h, y->w };
+    const dnnl_dims_t dx = { x->n, x->c, x->h, x->w }, dy = { y->n, y->c, y->h, y->w };
     const dnnl_dims_t dw = { y->c, x->c, k, k }, db = { y->c };
     const Shape shape = {
         .x = desc_new(4, dx, c->x_plain ? dnnl_nchw : blocked),
@@ -383,9 +364,8 @@ static void shape_free(Shape *s) {
 
 static dnnl_primitive_desc_t describe_alg(Dev *dev, const Shape *s, int dir, dnnl_alg_kind_t alg) {
     dnnl_primitive_attr_t attr = attr_new(dev, 0);
-    const int hint = dir == FWD ? FWD : HINT;             // which backward passes must have
-    dnnl_primitive_desc_t forward = describe(dev, s, hint, alg, NULL, attr), pd = forward;
-    if (dir != FWD && forward) {
+    dnnl_primitive_desc_t forward = describe(dev, s, FWD, alg, NULL, attr), pd = forward;
+    if (dir != FWD && forward) {                          // a hint that backward passes must have
         pd = describe(dev, s, dir, alg, forward, attr);
         dnnl_primitive_desc_destroy(forward);
     }
@@ -440,24 +420,13 @@ static void conv_open(Dev *dev, Conv *c) {
     plan->stem = c->x_plain && !c->y_plain;
     for (int i = 0; plan->head && i < 3; i++) c->how[i] = want[i] ? "own:head" : NULL;
     if (plan->head) return;
-    const Tensor x = { 1, c->x.c, c->x.h, c->x.w, NULL }, y = { 1, c->y.c, c->y.h, c->y.w, NULL };
-    const size_t xs = c->x_plain ? tensor_len(&x) * sizeof(float) : dev->be.tensor_bytes(dev, &x);
-    const size_t ys = c->y_plain ? tensor_len(&y) * sizeof(float) : dev->be.tensor_bytes(dev, &y);
-    plan->part = part_of(c, xs + ys);
-    plan->x_step = (size_t)plan->part * xs;
-    plan->y_step = (size_t)plan->part * ys;
-    for (int dir = 0; dir < 3 && !dev->err.kind; dir++) {
-        if (!want[dir]) continue;
-        if (plan->stem && dir != FWD) {
-            c->how[dir] = "own:stem";
-            continue;
-        }
-        Shape s = shape_new(dev, c, dir == DW ? c->x.n : plan->part);
-        way_choose(dev, c, &s, dir);
-        shape_free(&s);
-    }
+    Shape s = shape_new(dev, c);
+    for (int dir = 0; dir < 3 && !dev->err.kind; dir++)
+        if (want[dir] && plan->stem && dir != FWD) c->how[dir] = "own:stem";
+        else if (want[dir]) way_choose(dev, c, &s, dir);
     if (plan->stem) cpu_reserve_scratch(dev, stem_bytes(c, cpu_of(dev)->k->lanes));
     if (want[DW]) cpu_reserve_partial(dev, &c->y);
+    shape_free(&s);
 }
 
 static void conv_close(Dev *dev, Conv *c) {
@@ -480,16 +449,6 @@ static Plan *plan_of(Dev *dev, const Conv *c, int dir) {
     return NULL;
 }
 
-// Forward or dx, part by part.
-static void run_parts(Dev *dev, const Conv *c, int dir, void *x, void *y, const float *b) {
-    const Plan *p = c->impl;
-    for (int i = 0; i * p->part < c->x.n; i++)
-        way_run(dev, &p->way[dir],
-                (const void *[N_MEM]){ (char *)x + (size_t)i * p->x_step,
-                                       (char *)y + (size_t)i * p->y_step, p->pack[dir]->mem, b,
-                                       cpu_of(dev)->scratch });
-}
-
 static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const float *b, Tensor *y) {
     const Plan *p = plan_of(dev, c, FWD);
     if (!p) return;
@@ -497,7 +456,9 @@ static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const float *b, T
         cpu_of(dev)->k->head_fwd(c->filter->w, x, b, y);
         return;
     }
-    run_parts(dev, c, FWD, x->p, y->p, b ? b : p->no_bias);
+    way_run(dev, &p->way[FWD],
+            (const void *[N_MEM]){ x->p, y->p, p->pack[FWD]->mem, b ? b : p->no_bias,
+                                   cpu_of(dev)->scratch });
 }
 
 static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {
@@ -510,7 +471,8 @@ static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {
         cpu->k->stem_pack(c->filter, cpu->scratch);
         cpu->k->stem_dx(c, cpu->scratch, dy, dx);
     } else {
-        run_parts(dev, c, DX, dx->p, dy->p, NULL);
+        way_run(dev, &p->way[DX],
+                (const void *[N_MEM]){ dx->p, dy->p, p->pack[DX]->mem, NULL, cpu->scratch });
     }
 }
 
