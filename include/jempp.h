@@ -1,7 +1,8 @@
-// jempp.h - joint energy-based models: train one, classify with it, score, sample. The program `jempp`
-// uses this header and nothing else of the library.
+// jempp.h - joint energy-based models: train one, classify with it, score, sample. The program
+// `jempp` uses this header and nothing else of the library.
 //
-// Functions return 0, or -1 with *err filled. Images are floats in [-1, 1], [n][channels][side][side].
+// Functions return 0, or -1 with *err filled. Images are floats in [-1, 1],
+// [n][channels][side][side].
 #ifndef JEMPP_H
 #define JEMPP_H
 #include <stddef.h>
@@ -18,20 +19,25 @@ extern "C" {
 #define JEMPP_API
 #endif
 
-enum { JEMPP_OK, JEMPP_ERR_ARG, JEMPP_ERR_IO, JEMPP_ERR_DATA, JEMPP_ERR_MEM, JEMPP_ERR_DEV, JEMPP_ERR_DIVERGED };
+enum {
+    JEMPP_OK, JEMPP_ERR_ARG, JEMPP_ERR_IO, JEMPP_ERR_DATA, JEMPP_ERR_MEM, JEMPP_ERR_DEV,
+    JEMPP_ERR_DIVERGED
+};
 typedef struct { int kind; char msg[1024]; } JemppErr;      // {0} before use; keeps the first error
 
 JEMPP_API const char *jempp_version(void);                  // "0.1.0 (revision)"
 
 // ---- options: the names of the command line, without the dashes ("weight-decay", "4e-4")
 typedef struct JemppOptions JemppOptions;
-JEMPP_API JemppOptions *jempp_options(const char *command, JemppErr *err);    // "train", "sample", ...
+// command: "train", "sample", ...
+JEMPP_API JemppOptions *jempp_options(const char *command, JemppErr *err);
 JEMPP_API int   jempp_set(JemppOptions *o, const char *name, const char *value, JemppErr *err);
-// Flags from argv (presets and files named there first, then the flags); what is left are file names.
+// Flags from argv (presets and files named there first, then the flags); the rest are file names.
 JEMPP_API int   jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err);
 JEMPP_API int   jempp_n_files(const JemppOptions *o);
 JEMPP_API const char *jempp_file(const JemppOptions *o, int i);
-JEMPP_API int   jempp_get(const JemppOptions *o, const char *name, char *dst, size_t n);  // -1: no such option
+// -1: no such option
+JEMPP_API int   jempp_get(const JemppOptions *o, const char *name, char *dst, size_t n);
 JEMPP_API char *jempp_help(const char *command);            // NULL: all commands; free() it
 JEMPP_API char *jempp_options_doc(void);                    // docs/options.md; free() it
 JEMPP_API void  jempp_options_free(JemppOptions *o);
@@ -39,7 +45,8 @@ JEMPP_API void  jempp_options_free(JemppOptions *o);
 // ---- how long work reports, and is stopped
 typedef struct {
     void (*line)(void *ctx, const char *text);              // something worth keeping
-    void (*progress)(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit, const char *text);
+    void (*progress)(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit,
+                     const char *text);
     int  (*stop)(void *ctx);                                // asked between steps; not 0: save and end
     void *ctx;
 } JemppEvents;                                              // each may be NULL
@@ -55,7 +62,8 @@ typedef struct {
     int      stopped, retries;
 } JemppTrained;
 
-JEMPP_API int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result, JemppErr *err);
+JEMPP_API int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result,
+                          JemppErr *err);
 
 // ---- a trained model: a run folder or a safetensors file
 typedef struct Jempp Jempp;
@@ -65,17 +73,21 @@ JEMPP_API int    jempp_classes(const Jempp *j);
 JEMPP_API const char *jempp_class_name(const Jempp *j, int i);
 JEMPP_API int    jempp_channels(const Jempp *j);
 JEMPP_API int    jempp_side(const Jempp *j);
-JEMPP_API float  jempp_threshold(const Jempp *j);           // 5th percentile of validation scores; NaN: unknown
+// 5th percentile of validation scores; NaN: unknown
+JEMPP_API float  jempp_threshold(const Jempp *j);
 JEMPP_API int    jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *err);
-JEMPP_API int    jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *err);   // [n][classes]
+// logits: [n][classes]
+JEMPP_API int    jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *err);
 // Softmax of one row into p (may be NULL); returns log p(x) up to a constant: the logits' LSE.
 JEMPP_API float  jempp_score(const Jempp *j, const float *logits, float *p);
-// Draws n images as the options say (from, class, steps, ...); class_of (may be NULL) gets each one's class or -1.
-JEMPP_API int    jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images,
-                              int *class_of, JemppErr *err);
+// Draws n images as the options say (from, class, steps, ...); class_of (may be NULL) gets each
+// one's class or -1.
+JEMPP_API int    jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n,
+                              float *images, int *class_of, JemppErr *err);
 JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
                                   const char *path, JemppErr *err);
-JEMPP_API char  *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width);   // text; free()
+// Coloured text for a terminal; free() it.
+JEMPP_API char  *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width);
 JEMPP_API int    jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err);
 
 // ---- the rest of the program: text or, with the option json, JSON; free() it

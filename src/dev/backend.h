@@ -1,9 +1,9 @@
 // backend.h - what a device can do. Operations know tensors, not networks.
 //
-// A backend is a table of functions; a Dev is one opened device. Operations return nothing: a device
-// remembers its first failure in Dev.err and does nothing from then on (dev_check asks). Pointers
-// named w, x, y, ... are the device's memory; only copy_in and copy_out cross to the host. NULL for a
-// gradient means "not wanted". Gradients of parameters are added to what is there, gradients of
+// A backend is a table of functions; a Dev is one opened device. Operations return nothing: a
+// device remembers its first failure in Dev.err and does nothing from then on (dev_check asks).
+// Pointers named w, x, y, ... are the device's memory; only copy_in and copy_out cross to the host.
+// NULL for a gradient means "not wanted". Gradients of parameters are added to what is there, gradients of
 // activations are stored (but see Norm.add_dx).
 #ifndef BACKEND_H
 #define BACKEND_H
@@ -45,7 +45,7 @@ typedef struct {                      // a convolution of one shape, y = conv(x)
 
 typedef struct {                      // x += r; y = leaky_relu(gamma * (x - mean) / sd + beta)
     real  eps, momentum, leak;        // momentum: weight of the new batch in the running statistics
-    int   batch_stats;                // normalise with this batch's statistics, else with the running ones
+    int   batch_stats;                // normalise with this batch's statistics, else the running ones
     int   update;                     // move the running statistics (only with batch_stats)
     int   add_dx;                     // norm_bwd adds to dx instead of storing
     const real *gamma, *beta;         // [c]; NULL: no normalisation, leaky ReLU alone
@@ -53,7 +53,7 @@ typedef struct {                      // x += r; y = leaky_relu(gamma * (x - mea
     real *mean, *rstd;                // [c], written by norm_fwd for norm_bwd
 } Norm;
 
-typedef struct { real a, b, c; } Energy;         // f = a LSE(z) + b z[y] + c LSE(z)^2, a row at a time
+typedef struct { real a, b, c; } Energy;         // a row's f = a LSE(z) + b z[y] + c LSE(z)^2
 enum { SUM_LSE, SUM_ZY, SUM_LSE2, SUM_RIGHT, N_SUM };   // what head adds up over a batch
 
 typedef struct {                      // one move of a chain along a gradient
@@ -63,7 +63,7 @@ typedef struct {                      // one move of a chain along a gradient
     int   clamp;                      // keep pixels in [-1, 1] (before the noise)
 } Move;
 
-typedef struct {                      // an adversary's reach, in units of x (twice those of [0, 1] pixels)
+typedef struct {                      // an adversary's reach, in units of x: twice [0, 1] pixels'
     int  l2;                          // the ball's norm: 2, or infinity
     real radius, step;
 } Attack;
@@ -74,7 +74,7 @@ typedef struct {
     uint32_t step;                    // set by the host before each step: these three
     uint32_t drawn;                   // chain starts used so far
     real     lr;
-    int      halt;                    // set by the device: not 0, optimiser and buffer stay as they are
+    int      halt;                    // set by the device; not 0: nothing is learnt or kept
     real     gap;                     // running mean of |f(x) - f(x_q)|
 } Now;
 
@@ -98,12 +98,12 @@ typedef enum {
 } PickKind;
 typedef struct { PickKind kind; int from, classes; } Pick;  // from: how many rows there are
 
-// The class that owns slot `i` of n: slots lie class by class, [y n / classes, (y + 1) n / classes).
+// The class that owns slot i of n: slots lie class by class, [y n / classes, (y + 1) n / classes).
 RNG_FN int slot_class(int i, int n, int classes) {
     return (int)((((int64_t)i + 1) * classes - 1) / n);
 }
 
-typedef struct {                      // a Gaussian: mean + scale * sum_i z_i (row_i - mean) + jitter * z'
+typedef struct {                      // mean + scale * sum_i z_i (row_i - mean) + jitter * z'
     int            n, dim;            // rows, length of one
     const uint8_t *bytes;             // the set's images, v / 127.5 - 1, of which ...
     const int     *rows;              // ... these n are meant; or
@@ -118,7 +118,7 @@ enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP };          // Now.halt
 typedef struct {
     int    n, n_batch;                // images in a batch; batches
     Energy e[3];                      // what each batch's sums stand for in the loss
-    int    label, px, fake;           // which batch has the labels, is p(x)'s real one, is sampled; -1: none
+    int    label, px, fake;           // the batch with labels, p(x)'s real one, the sampled; -1: none
     real   loss_limit, gap_limit;     // gap_limit 0: off
     int    n_ring;                    // rows in the ring
 } Watch;
@@ -170,28 +170,31 @@ typedef struct Backend {
                       real *dgamma, real *dbeta);
     void  (*pool_fwd)(Dev *, const Tensor *x, Tensor *y);     // mean over h and w, to plain [n][c]
     void  (*pool_bwd)(Dev *, const Tensor *dy, Tensor *dx);
-    // logits z to sums[N_SUM] (stored) and, where wanted, dz = scale * df/dz; y may be NULL with b = 0
-    void  (*head)(Dev *, const Tensor *z, const int *y, Energy e, real scale, Tensor *dz, real *sums);
+    // logits z to sums[N_SUM] and, where wanted, dz = scale * df/dz; y may be NULL with b = 0
+    void  (*head)(Dev *, const Tensor *z, const int *y, Energy e, real scale, Tensor *dz,
+                  real *sums);
     // sampling and learning
     void  (*langevin)(Dev *, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now);
     // a random point of the ball around x0; one step up g, back into the ball, then into [-1, 1]
     void  (*attack_start)(Dev *, Tensor *x, const real *x0, Attack a, Rng key, const Now *now);
     void  (*attack_move)(Dev *, Tensor *x, const Tensor *g, const real *x0, Attack a);
     void  (*sgd)(Dev *, size_t n, real *w, const real *g, real *v, Sgd o, const Now *now);
-    void  (*adam)(Dev *, size_t n, real *w, const real *g, real *m, real *v, Adam o, const Now *now);
+    void  (*adam)(Dev *, size_t n, real *w, const real *g, real *m, real *v, Adam o,
+                  const Now *now);
     void  (*ema)(Dev *, size_t n, real *avg, const real *w, real keep, const Now *now);
     void  (*check)(Dev *, size_t n, const real *g, Now *now);          // else halt = HALT_GRAD
     void  (*watch)(Dev *, const Watch *, const real *sums, Now *now, real *ring);
     // data
     // index[i] < p.from; y (may be NULL) gets each one's class where rows lie class by class
     void  (*pick)(Dev *, Pick p, int n, Rng key, const Now *now, int *index, int *y);
-    void  (*batch)(Dev *, const Bytes *set, const int *index, int n, Augment a, Rng key, const Now *now,
-                   real *x, int *y);
+    void  (*batch)(Dev *, const Bytes *set, const int *index, int n, Augment a, Rng key,
+                   const Now *now, real *x, int *y);
     void  (*rows_get)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim);
-    void  (*rows_put)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim, const Now *now);
+    void  (*rows_put)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim,
+                      const Now *now);
     // each row i with uniform(key, i) < rate becomes the next unused row of the pool
-    void  (*reinit)(Dev *, real *x, int n, size_t dim, real rate, const real *pool, int n_pool, Rng key,
-                    const Now *now);
+    void  (*reinit)(Dev *, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
+                    Rng key, const Now *now);
     // draws number[0 .. n) (on the device), clamped to [-1, 1], to row number[j] % n_out of out
     void  (*gauss)(Dev *, const Gauss *, const int *number, int n, Rng key, real *out, int n_out);
     void  (*uniform)(Dev *, const int *number, int n, size_t dim, Rng key, real *out, int n_out);
@@ -215,14 +218,14 @@ struct Dev {
 
 extern const Backend backend_ref;
 
-// Opens "ref", "cpu", "cuda" or "auto" (cuda where there is one, else cpu, else ref with `note` filled
-// with the reason, which may be NULL). Modules are looked for beside the program and where it is installed.
+// Opens "ref", "cpu", "cuda" or "auto": cuda where there is one, else cpu, else ref with the reason in
+// `note` (which may be NULL). Modules are looked for beside the program and where it is installed.
 int  dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Err *err);
 void dev_close(Dev *dev);
 int  dev_check(const Dev *dev, Err *err);     // 0, or -1 and the device's first error
 
-// What a module (jempp-cpu.so, jempp-cuda.so) exports under the name "jempp_backend": it changes the
-// table, which comes filled with ref's functions. Returns 0, or -1 and why this machine cannot run it.
+// What a module (jempp-cpu.so, jempp-cuda.so) exports as "jempp_backend": it changes the table, which
+// comes filled with ref's functions. Returns 0, or -1 and why this machine cannot run it.
 enum { BACKEND_ABI = 1 << 8 | sizeof(real) };
 typedef int BackendModule(int abi, size_t table_size, Backend *be, Err *err);
 #endif

@@ -39,7 +39,7 @@ typedef struct {
     int    fan_in;              // for the initialisation; 0: gamma, -1: beta
 } Param;
 
-typedef struct {                // running statistics of one norm: mean at off, variance at off + len
+typedef struct {                // one norm's running mean at off, variance at off + len
     char   name[56];            // "f.layer1.0.bn1"
     size_t off, len;
 } Stat;
@@ -63,13 +63,13 @@ typedef struct {
 int  net_parse(NetSpec *spec, const char *model, Err *err);      // "wrn-28-10" -> depth, width
 int  net_build(Net *net, const NetSpec *spec, Err *err);         // the list alone: no device yet
 int  net_alloc(Net *net, Dev *dev, Err *err);                    // w, dw, state on dev, not filled
-int  net_init(Net *net, uint64_t seed, Err *err);                // spec'd random weights, fresh statistics
+int  net_init(Net *net, uint64_t seed, Err *err);                // random weights, fresh statistics
 void net_changed(Net *net);                                      // call after w has been written
 void net_zero_grad(Net *net);
 void net_free(Net *net);
-uint64_t net_macs(const Net *net);                               // multiply-adds of one forward pass and image
+uint64_t net_macs(const Net *net);                               // multiply-adds of a forward pass, an image
 uint64_t op_macs(const Net *net, const Op *op);
-void op_describe(const Net *net, const Op *op, char *dst, size_t n);   // "conv 3x3 160 -> 320, 32x32"
+void op_describe(const Net *net, const Op *op, char *dst, size_t n);  // "conv 3x3  16 -> 32  8x8"
 
 enum {                          // Pass.mode, beside WANT_DX and WANT_DW
     STATS_RUNNING = 4,          // normalise with the running statistics
@@ -95,7 +95,7 @@ typedef struct {
 // Plans a pass (p->bytes), then opens its convolutions. pass_bind gives it memory: passes that never
 // run together may share one block. Nothing but logits, their gradient and the input gradient is
 // there for others to read, and only until another pass runs in the same memory.
-// pass_plan is the plan alone: the net may have no device; share = 0 gives every tensor a place of its own.
+// pass_plan is the plan alone: the net may have no device; share = 0 gives every tensor its own place.
 int  pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err);
 int  pass_open(Pass *p, Net *net, int batch, int mode, Err *err);
 void pass_bind(Pass *p, void *mem);
