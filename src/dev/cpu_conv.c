@@ -14,7 +14,10 @@
 enum { FWD, DX, DW };                                     // as in Conv.how
 enum { MEM_X, MEM_Y, MEM_W, MEM_B, MEM_SCRATCH, N_MEM };  // what a primitive reads and writes
 
-typedef struct { dnnl_engine_t engine; dnnl_stream_t stream; } Dnn;
+typedef struct {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+} Dnn;
 
 static Dnn *dnn_of(const Dev *dev) { return cpu_of(dev)->dnn; }
 
@@ -74,9 +77,8 @@ static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir, dnnl_al
         dnnl_convolution_backward_data_primitive_desc_create(
             &pd, e, alg, s->x, s->w, s->y, s->stride, no, s->before, s->after, forward, attr);
     else
-        dnnl_convolution_backward_weights_primitive_desc_create(&pd, e, alg, s->x, s->w, NULL, s->y,
-                                                                s->stride, no, s->before, s->after,
-                                                                forward, attr);
+        dnnl_convolution_backward_weights_primitive_desc_create(
+            &pd, e, alg, s->x, s->w, NULL, s->y, s->stride, no, s->before, s->after, forward, attr);
     return pd;
 }
 
