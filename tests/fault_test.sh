@@ -6,21 +6,9 @@ set -u
 if [ -z "${FAULT_TEST_INSIDE:-}" ] && unshare -rm true 2>/dev/null; then
     FAULT_TEST_INSIDE=1 exec unshare -rm "$0" "$@"
 fi
-here=$(cd "$(dirname "$0")" && pwd)
-jempp=$(realpath "${JEMPP:-$here/../build/jempp}")
-tmp=$(mktemp -d) && trap 'umount "$tmp/disk" 2>/dev/null; rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-passed=0 failed=0 skipped=0
-
-ok()   { echo "ok: $*"; passed=$((passed + 1)); }
-bad()  { echo "FAILED: $*"; tail -n 8 out err 2>/dev/null | sed 's/^/    /'; failed=$((failed + 1)); }
-skip() { echo "skipped: $*"; skipped=$((skipped + 1)); }
-check() {       # check SENTENCE COMMAND...: the sentence holds if the command succeeds
-    local sentence=$1
-    shift
-    if "$@"; then ok "$sentence"; else bad "$sentence ($*)"; fi
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/script.sh"
+trap 'umount "$tmp/disk" 2>/dev/null; rm -rf "$tmp"' EXIT
 
 # The rate does not depend on the length, so that a run may be lengthened and stay the same run.
 tiny="--data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 40 --train-images 200 --valid-images 40

@@ -3,21 +3,8 @@
 # chance in half a minute, then every way to sample, export and predict, without the data too. JEMPP is the
 # program; JEMPP_KEEP names a folder that the run is copied to.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-jempp=$(realpath "${JEMPP:-$here/../build/jempp}")
-tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-passed=0 failed=0 skipped=0
-
-ok()   { echo "ok: $*"; passed=$((passed + 1)); }
-bad()  { echo "FAILED: $*"; tail -n 8 out err 2>/dev/null | sed 's/^/    /'; failed=$((failed + 1)); }
-skip() { echo "skipped: $*"; skipped=$((skipped + 1)); }
-check() {       # check SENTENCE COMMAND...: the sentence holds if the command succeeds
-    local sentence=$1
-    shift
-    if "$@"; then ok "$sentence"; else bad "$sentence ($*)"; fi
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/script.sh"
 says() {        # says WORDS ARG...: it succeeds, with words somewhere in what it prints
     local words=$1
     shift

@@ -453,22 +453,32 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
     }
 }
 
-static int load_data(Fit *f, Err *err) {
-    const Config *c = &f->cfg;
-    const DataOpts o = { c->data_dir[0] ? c->data_dir : NULL, c->side, c->channels,
-                         (uint64_t)c->seed };
+static DataOpts data_opts(const Config *c) {
+    return (DataOpts){ c->data_dir[0] ? c->data_dir : NULL, c->side, c->channels,
+                       (uint64_t)c->seed };
+}
+
+int fit_images(const Config *c, Set *train, Set *valid, Err *err) {
+    const DataOpts o = data_opts(c);
     Set all = { 0 };
     if (set_load(&all, c->data, HALF_TRAIN, &o, err)) return -1;
-    size_t valid = (size_t)c->valid_images;
-    if (valid > all.n / 5) valid = all.n / 5;                        // small sets keep four fifths to learn from
-    const int rc = set_split(&all, valid, (size_t)c->train_images, (uint64_t)c->seed, &f->train,
-                             &f->valid, err);
+    size_t held_out = (size_t)c->valid_images;
+    if (held_out > all.n / 5) held_out = all.n / 5;   // small sets keep four fifths to learn from
+    const int rc =
+        set_split(&all, held_out, (size_t)c->train_images, (uint64_t)c->seed, train, valid, err);
     set_free(&all);
-    Err none = { 0 };
-    if (!rc && (strncmp(c->data, "cifar-file:", 11) == 0 ||
-                set_load(&f->test, c->data, HALF_TEST, &o, &none)))
-        f->test.n = 0;
     return rc;
+}
+
+static int load_data(Fit *f, Err *err) {
+    const Config *c = &f->cfg;
+    const DataOpts o = data_opts(c);
+    Err none = { 0 };
+    if (fit_images(c, &f->train, &f->valid, err)) return -1;
+    if (strncmp(c->data, "cifar-file:", 11) == 0 ||
+        set_load(&f->test, c->data, HALF_TEST, &o, &none))
+        f->test.n = 0;
+    return 0;
 }
 
 static int start_weights(Fit *f, Err *err) {

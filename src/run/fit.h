@@ -6,9 +6,13 @@
 #define FIT_H
 #include "jempp.h"
 #include "run/config.h"
+#include "run/data.h"
 
 // The file of a run folder or a model's path that holds a model: RUN/best.safetensors, or `path` itself.
 int fit_model_path(char *dst, size_t n, const char *path, Err *err);
+// The images that a run with these options learns from, and those it is judged by: whoever asks
+// gets the same split. Both must be freed, after a failure too.
+int fit_images(const Config *c, Set *train, Set *valid, Err *err);
 // Trains as c says. Stops early where events->stop says so, with everything saved.
 int fit(const Config *c, const JemppEvents *events, JemppTrained *result, Err *err);
 #endif

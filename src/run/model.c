@@ -196,30 +196,22 @@ static int open_starts(Sampler *s, Err *err) {
     Jempp *m = s->m;
     const Config *c = &m->cfg;
     const NetSpec *spec = &m->net.spec;
-    const DataOpts o = { c->data_dir[0] ? c->data_dir : NULL, c->side, c->channels,
-                         (uint64_t)c->seed };
     const int dim = (int)tensor_len(&m->net.act[0]);
     const StartKind kind = (StartKind)s->cfg.start;
-    Set all = { 0 }, valid = { 0 };
+    Set valid = { 0 };
     Err none = { 0 };
     if (kind == START_UNIFORM)
         return starts_open_model(&s->starts, &m->dev, kind, spec->classes, 0, dim, 0, NULL, NULL,
                                  err);
-    const size_t n_valid = (size_t)c->valid_images;
-    if (!set_load(&all, c->data, HALF_TRAIN, &o, &none) && all.c == spec->channels &&
-        all.side == spec->side && all.classes == spec->classes &&
-        !set_split(&all, n_valid > all.n / 5 ? all.n / 5 : n_valid, (size_t)c->train_images,
-                   (uint64_t)c->seed, &s->set, &valid, &none)) {
-        set_free(&all);
-        set_free(&valid);
+    const int found = !fit_images(c, &s->set, &valid, &none);
+    set_free(&valid);
+    if (found && s->set.c == spec->channels && s->set.side == spec->side &&
+        s->set.classes == spec->classes)
         return bytes_upload(&s->bytes, &m->dev, &s->set, err) ||
                        starts_open(&s->starts, &m->dev, kind, &s->bytes, s->set.x, s->set.y,
                                    spec->classes, err)
                    ? -1
                    : 0;
-    }
-    set_free(&all);
-    set_free(&valid);
     if (!m->n_group)
         return err_set(err, ERR_DATA,
                        "%s: carries no chain starts and its training images (%s) are not found; "
