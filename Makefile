@@ -47,7 +47,7 @@ FAST := $(if $(filter asan cov,$(SET)),,-O3) -ffp-contract=fast -fno-math-errno 
 
 NVCC      = $(CUDA)/bin/nvcc
 NVCCFLAGS = -std=c++17 -O3 -g -Isrc -lineinfo $(filter -D%,$(SETFLAGS.$(SET))) \
-            $(foreach g,$(GPUS),-gencode arch=compute_$(g),code=sm_$(g)) \
+            $(foreach g,$(GPUS),-gencode arch=compute_$(g)$(SPECIAL.$(g)),code=sm_$(g)$(SPECIAL.$(g))) \
             -gencode arch=compute_$(lastword $(GPUS)),code=compute_$(lastword $(GPUS)) \
             -Xcompiler=-fPIC,-fvisibility=hidden,-Wall$(if $(WERROR),$(comma)-Werror)
 comma := ,
@@ -198,6 +198,7 @@ $(OBJ)/%-$(1).o: src/%.c $(OBJ)/flags
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
+$(OBJ)/dev/cuda_hopper.o: SPECIAL.90 := a# instructions that capability 9.0 alone has
 $(OBJ)/%.o: src/%.cu $(OBJ)/flags
 	@mkdir -p $(@D); echo "nvcc  $<"
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@

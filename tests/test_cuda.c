@@ -24,11 +24,12 @@ typedef struct {
 
 static void dev_fine(const Dev *dev) { OK(dev_check(dev, err)); }
 
-static int pair_open(Pair *t, Precision precision) {
+static int pair_open(Pair *t, Precision precision, const char *tuning) {
     memset(t, 0, sizeof *t);
     if (!has_device("cuda")) skip();
+    const DevOpts o = { .precision = precision, .tuning = tuning };
     OK(dev_open(&t->dev[0], "ref", &(DevOpts){ .threads = 2 }, NULL, err));
-    OK(dev_open(&t->dev[1], "cuda", &(DevOpts){ .precision = precision }, NULL, err));
+    OK(dev_open(&t->dev[1], "cuda", &o, NULL, err));
     t->tol = precision == PREC_FP32 ? 1e-4 : 2e-2;
     return 0;
 }
@@ -161,7 +162,7 @@ static void in_both_types(void (*test)(Pair *)) {
     static const Precision types[] = { PREC_FP32, PREC_BF16 };
     for (size_t i = 0; i < LEN(types); i++) {
         Pair t;
-        pair_open(&t, types[i]);
+        pair_open(&t, types[i], NULL);
         test(&t);
         pair_close(&t);
     }
@@ -267,6 +268,33 @@ static void real_convolutions(Pair *t) {
 static void convolutions_of_real_shapes_agree(void **state) {
     (void)state;
     in_both_types(real_convolutions);
+}
+
+// Every variant of the own convolutions, whatever is fastest here. Other GPUs have none of them: there
+// the choices are not taken, and cuDNN is tested once more.
+static void own_convolutions_agree(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        // with half a chunk of channels, or two images a tile
+        { 3, 160, 160, 32, 32, 3, 1, 1, 0, 0 }, { 3, 320, 320, 8, 8, 3, 1, 1, 0, 0 },
+        { 2, 96, 128, 16, 24, 3, 1, 1, 0, 0 },  { 3, 128, 128, 24, 8, 3, 1, 1, 0, 0 },
+        { 1, 32, 64, 8, 16, 3, 1, 1, 0, 0 },    { 5, 192, 64, 16, 16, 3, 1, 1, 0, 0 },
+        { 4, 64, 64, 48, 48, 3, 1, 1, 0, 0 },
+    };
+    for (int variant = 1; variant <= 7; variant++)
+        for (size_t i = 0; i < LEN(cases); i++) {
+            const Case *k = &cases[i];
+            char tuning[256];
+            Pair t;
+            int n = 0;
+            for (int dir = 0; dir < 2; dir++)
+                n += snprintf(tuning + n, sizeof tuning - (size_t)n,
+                              "%s n%d %dx%d %d-%d k3 s1 p1 bf16 = own %d\n", dir ? "dx" : "fwd",
+                              k->n, k->h, k->w, k->in, k->out, variant);
+            pair_open(&t, PREC_BF16, tuning);
+            conv_agrees(&t, k);
+            pair_close(&t);
+        }
 }
 
 static void ends(Pair *t) {
@@ -473,7 +501,7 @@ static void heads_agree(void **state) {
     (void)state;
     static const int size[][2] = { { 5, 10 }, { 64, 10 }, { 70, 100 }, { 3, 2 }, { 2, 1000 } };
     Pair t;
-    pair_open(&t, PREC_FP32);
+    pair_open(&t, PREC_FP32, NULL);
     for (size_t i = 0; i < LEN(size); i++)
         for (int labels = 0; labels < 2; labels++) {
             const Tensor shape = { size[i][0], size[i][1], 1, 1, NULL };
@@ -505,7 +533,7 @@ static Now *now_on(Pair *t, int i, Now now) {
 static void chains_and_attacks_agree(void **state) {
     (void)state;
     Pair t;
-    pair_open(&t, PREC_FP32);
+    pair_open(&t, PREC_FP32, NULL);
     const Tensor shape = { 3, 3, 7, 5, NULL };
     const Rng key = { 3, RNG_TEST, 1, 2 };
     for (int mode = 0; mode < 4; mode++) {
@@ -533,7 +561,7 @@ static void chains_and_attacks_agree(void **state) {
 static void optimisers_agree(void **state) {
     (void)state;
     Pair t;
-    pair_open(&t, PREC_FP32);
+    pair_open(&t, PREC_FP32, NULL);
     for (size_t off = 0; off < 2; off++) {               // aligned, and not
         const size_t n = 1003, len = n - off;
         real *w[2], *g[2], *m[2], *v[2], *avg[2];
@@ -571,7 +599,7 @@ static void optimisers_agree(void **state) {
 static void watches_agree(void **state) {
     (void)state;
     Pair t;
-    pair_open(&t, PREC_FP32);
+    pair_open(&t, PREC_FP32, NULL);
     for (int mode = 0; mode < 6; mode++) {
         const Watch o = { .n = 4,
                           .n_batch = mode % 2 ? 3 : 1,
@@ -606,7 +634,7 @@ static void batches_agree(void **state) {
     (void)state;
     enum { N = 50, SIDE = 9, DIM = 3 * SIDE * SIDE, B = 6 };
     Pair t;
-    pair_open(&t, PREC_FP32);
+    pair_open(&t, PREC_FP32, NULL);
     uint8_t *bytes[2], image[N * DIM];
     int *label[2], *index[2], *y[2], *slot[2], labels[N];
     real *x[2], *rows[2], *pool[2];
@@ -641,7 +669,7 @@ static void chain_starts_agree(void **state) {
     (void)state;
     enum { N = 150, DIM = 3 * 7 * 7, DRAWS = 37, OUT = 40 };
     Pair t;
-    pair_open(&t, PREC_FP32);
+    pair_open(&t, PREC_FP32, NULL);
     uint8_t image[N * DIM];
     int list[DRAWS], chosen[N / 2], *number[2], *which[2];
     real *mean[2], *factor[2], *out[2];
@@ -685,7 +713,7 @@ static void chain_starts_agree(void **state) {
 static void a_recording_does_it_again(void **state) {
     (void)state;
     Pair t;
-    pair_open(&t, PREC_DEFAULT);
+    pair_open(&t, PREC_DEFAULT, NULL);
     Dev *dev = &t.dev[1];
     real *w[2], *g[2], *v[2], got;
     twins(&t, 100, 0, 0, w), twins(&t, 100, 1, 0, g), twins(&t, 100, 0, 0, v);
@@ -708,7 +736,7 @@ static void a_recording_does_it_again(void **state) {
 static void too_much_memory_is_an_error_with_the_figure(void **state) {
     (void)state;
     Pair t;
-    pair_open(&t, PREC_DEFAULT);
+    pair_open(&t, PREC_DEFAULT, NULL);
     assert_null(t.dev[1].be.alloc(&t.dev[1], (size_t)1 << 44, "a test"));
     assert_non_null(strstr(t.dev[1].err.msg, "out of GPU memory: 16384.00 GiB for a test"));
     pair_close(&t);
@@ -719,7 +747,7 @@ static void a_network_in_bf16_is_close(void **state) {
     (void)state;
     enum { B = 16 };
     Pair t;
-    pair_open(&t, PREC_BF16);
+    pair_open(&t, PREC_BF16, NULL);
     const NetSpec spec = { 10, 2, 3, 16, 10, NORM_BATCH, STEM_3X3 };
     real *x[2], *sums[2], *out[2][2];
     Net net[2];
@@ -801,6 +829,7 @@ int main(void) {
         cmocka_unit_test(a_recorded_step_is_the_same_step),
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
         cmocka_unit_test(convolutions_of_real_shapes_agree),
+        cmocka_unit_test(own_convolutions_agree),
         cmocka_unit_test(stems_and_heads_agree),
         cmocka_unit_test(biases_reach_through_norms),
         cmocka_unit_test(norms_agree_in_every_mode),

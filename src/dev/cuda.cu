@@ -405,6 +405,8 @@ static void cuda_open(Dev *dev, const DevOpts *o) {
     cuda->elem = cuda->half ? sizeof(bf16) : sizeof(float);
     cuda->conv = o->conv;
     cuda->deterministic = o->deterministic;
+    cuda->hopper = prop.major == 9 && prop.minor == 0;
+    cuda->early = prop.major >= 9;
     cuda->sms = prop.multiProcessorCount;
     cuda->smem = (int)prop.sharedMemPerBlockOptin;
     dev->threads = o->threads > 0 ? o->threads : 1;

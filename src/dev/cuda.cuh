@@ -29,6 +29,8 @@ typedef struct {
     Precision    precision;
     ConvChoice   conv;
     int          deterministic;
+    int          hopper;               // compute capability 9.0
+    int          early;                // kernels may start before the one before has ended
     int          sms, smem;            // multiprocessors; bytes of shared memory one block can have
     size_t       elem;                 // bytes of an activation's element
     char         about[160];
@@ -72,6 +74,44 @@ void cuda_conv_start(Dev *dev);                              // cuda_conv.cu: al
 void cuda_conv_stop(Dev *dev);
 void cuda_conv_version(char *dst, size_t n);
 void cuda_conv_table(Backend *be);
+
+// ---- early starts --------------------------------------------------------------------------------
+// A kernel launched so may start while the one before it still runs, which hides its start. It begins
+// with after_previous(), and touches no memory before.
+
+__device__ inline void after_previous() {
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+// together: all blocks are on the GPU at once.
+template <class... P, class... A>
+static cudaError_t launch_early(const Cuda *cuda, void (*kernel)(P...), unsigned grid, unsigned threads,
+                                size_t smem, int together, const A &...args) {
+    cudaLaunchAttribute attr[2] = {};
+    cudaLaunchConfig_t how = {};
+    how.gridDim = dim3(grid);
+    how.blockDim = dim3(threads);
+    how.dynamicSmemBytes = smem;
+    how.stream = cuda->stream;
+    how.attrs = attr;
+    if (cuda->early) {
+        attr[how.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attr[how.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (together) {
+        attr[how.numAttrs].id = cudaLaunchAttributeCooperative;
+        attr[how.numAttrs++].val.cooperative = 1;
+    }
+    return cudaLaunchKernelEx(&how, kernel, args...);
+}
+
+// cuda_hopper.cu: y = x convolved 3x3, stride 1, padding 1, in bf16; w: [out][tap][in].
+enum { HOPPER_VARIANTS = 7 };
+int  hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y);
+cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y);
 
 // cuda_stem.cu: convolutions with plain images or plain features on a side, and any convolution that
 // cuDNN has no engine for. w: as stem_pack made it ([in][size][size][out, filled to eights], fp32)

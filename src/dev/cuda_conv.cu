@@ -19,6 +19,7 @@ typedef cudnnBackendDescriptor_t Desc;
 typedef struct Plan {
     char   key[96], name[64];
     int    dir, swap, out32;                   // swap: with the turned filter; out32: dw comes in fp32
+    int    own;                                // hopper_conv's variant, from 1; 0: cuDNN's plan
     Desc   graph, plan;
     size_t workspace;
     struct Plan *next;
@@ -351,6 +352,11 @@ static int configs_list(Desc graph, Config *list) {
     return n;
 }
 
+static cudnnStatus_t own_run(Dev *dev, int own, const Tensor *x, const void *w, const Tensor *y) {
+    return hopper_conv(dev, own - 1, x, w, y) ? CUDNN_STATUS_EXECUTION_FAILED
+                                              : CUDNN_STATUS_SUCCESS;
+}
+
 // x, w, y: by the operation's own roles.
 static cudnnStatus_t run(Dev *dev, Desc plan, void *x, void *w, void *y, void *workspace) {
     const int64_t uid[3] = { UID_X, UID_W, UID_Y };
@@ -598,10 +604,13 @@ static int trial_open(Dev *dev, const Conv *c, Trial *t) {
 
 typedef struct {                               // a plan that is being tried
     Desc plan;
-    int  dir, swap, out32;
+    int  dir, swap, out32, own;
 } Candidate;
 
 static cudnnStatus_t trial_run(Dev *dev, const Candidate *k, const Trial *t) {
+    if (k->own)
+        return k->dir == FWD ? own_run(dev, k->own, &t->x, t->a, &t->y)
+                             : own_run(dev, k->own, &t->y, t->b, &t->x);
     void *w = k->dir == DW ? t->part : k->swap ? t->b : t->a;
     return run(dev, k->plan, k->swap ? t->y.p : t->x.p, w, k->swap ? t->x.p : t->y.p, t->workspace);
 }
@@ -668,61 +677,39 @@ static int can_swap(const Conv *c, int dir) {
     return dir != DW && c->stride == 1 && 2 * c->pad == c->size - 1;
 }
 
+static int can_own(const Dev *dev, const Conv *c, int dir, int own) {
+    const Tensor *from = dir == FWD ? &c->x : &c->y, *to = dir == FWD ? &c->y : &c->x;
+    return can_swap(c, dir) && c->size == 3 && hopper_fits(dev, own - 1, from, to);
+}
+
 typedef struct {
     float ms;
-    int form;
+    int form, own;
     Config config;
 } Best;
 
 // Takes a candidate over where it is faster and right.
+static void consider_own(Dev *dev, const Conv *c, int dir, const Trial *t, Best *best) {
+    for (int own = 1; own <= HOPPER_VARIANTS; own++) {
+        if (!can_own(dev, c, dir, own)) continue;
+        const Candidate k = { NULL, dir, 0, 0, own };
+        const float ms = time_plan(dev, &k, t, best->ms);
+        if (ms < best->ms && can_record(dev, &k, t) && is_right(dev, c, &k, t))
+            *best = { ms, 0, own };
+    }
+}
+
 static void consider(Dev *dev, const Conv *c, Desc graph, int dir, int form, const Config *config,
                      const Trial *t, Best *best) {
     size_t bytes = 0;
     Candidate k = { plan_desc(dev, graph, config, &bytes), dir, dir != DW && form,
-                    dir == DW && !form };
+                    dir == DW && !form, 0 };
     if (k.plan && bytes <= t->room) {
         const float ms = time_plan(dev, &k, t, best->ms);
         if (ms < best->ms && can_record(dev, &k, t) && is_right(dev, c, &k, t))
-            *best = { ms, form, *config };
+            *best = { ms, form, 0, *config };
     }
     destroy(k.plan);
-}
-
-// From the best so far, one knob after the other through all its values.
-static void turn_knobs(Dev *dev, const Conv *c, Desc graph, int dir, int form, const Trial *t,
-                       Best *best) {
-    enum { MOST_VALUES = 24 };
-    Desc info[MAX_KNOBS], engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-    int64_t n = 0, one;
-    engine = finished(
-        engine,
-        set(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph) ||
-            set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &best->config.engine));
-    for (int i = 0; i < MAX_KNOBS; i++) info[i] = make(CUDNN_BACKEND_KNOB_INFO_DESCRIPTOR);
-    if (!engine || get(engine, CUDNN_ATTR_ENGINE_KNOB_INFO, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                       MAX_KNOBS, &n, info))
-        n = 0;
-    for (int i = 0; i < n && i < MAX_KNOBS; i++) {
-        cudnnBackendKnobType_t type;
-        int64_t low = 0, high = 0, step = 1;
-        if (get(info[i], CUDNN_ATTR_KNOB_INFO_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &one, &type) ||
-            get(info[i], CUDNN_ATTR_KNOB_INFO_MINIMUM_VALUE, CUDNN_TYPE_INT64, 1, &one, &low) ||
-            get(info[i], CUDNN_ATTR_KNOB_INFO_MAXIMUM_VALUE, CUDNN_TYPE_INT64, 1, &one, &high) ||
-            get(info[i], CUDNN_ATTR_KNOB_INFO_STRIDE, CUDNN_TYPE_INT64, 1, &one, &step))
-            continue;
-        Config now = best->config;
-        int at = 0;
-        while (at < now.n && now.type[at] != type) at++;
-        if (at == now.n) continue;
-        const int64_t was = now.value[at];
-        for (int64_t v = low, tried = 0;
-             v <= high && tried<MOST_VALUES; v += step> 0 ? step : 1, tried++) {
-            now.value[at] = v;
-            if (v != was) consider(dev, c, graph, dir, form, &now, t, best);
-        }
-    }
-    for (int i = 0; i < MAX_KNOBS; i++) destroy(info[i]);
-    destroy(engine);
 }
 
 // Times everything that computes this direction and writes the winner's text to how; 0 where there is one.
@@ -734,19 +721,17 @@ static int fastest(Dev *dev, const Conv *c, int dir, char *how, size_t n) {
         free(list);
         return -1;
     }
+    consider_own(dev, c, dir, &t, &best);
     const int forms = can_swap(c, dir) || (dir == DW && cuda_of(dev)->half) ? 2 : 1;
     for (int form = 0; form < forms && !(is_tiny(c) && best.ms < INFINITY); form++) {
         Desc graph = graph_desc(dev, c, dir, dir != DW && form, dir == DW && !form);
         const int count = graph ? configs_list(graph, list) : 0;
-        Best own = { INFINITY };
-        for (int i = 0; i < count && !(is_tiny(c) && own.ms < INFINITY); i++)
-            consider(dev, c, graph, dir, form, &list[i], &t, &own);
-        for (int i = 0; i < 2 && !is_tiny(c) && own.ms < 1.1f * best.ms; i++)
-            turn_knobs(dev, c, graph, dir, form, &t, &own);
-        if (own.ms < best.ms) best = own;
+        for (int i = 0; i < count && !(is_tiny(c) && best.ms < INFINITY); i++)
+            consider(dev, c, graph, dir, form, &list[i], &t, &best);
         destroy(graph);
     }
-    if (best.ms < INFINITY) {
+    if (best.own) snprintf(how, n, "own %d", best.own);
+    else if (best.ms < INFINITY) {
         char text[256];
         config_text(&best.config, text, sizeof text);
         snprintf(how, n, "%s %s",
@@ -764,14 +749,22 @@ static Plan *plan_make(Dev *dev, const Conv *c, int dir, const char *key, const 
     char form[16];
     int used = 0;
     Config config;
-    if (sscanf(how, "%15s %n", form, &used) != 1 || config_parse(&config, how + used)) return NULL;
+    int own = 0;
+    if (sscanf(how, "own %d", &own) == 1 && !can_own(dev, c, dir, own)) return NULL;
+    if (sscanf(how, "%15s %n", form, &used) != 1 || (!own && config_parse(&config, how + used)))
+        return NULL;
     const int swap = !strcmp(form, "turned"), out32 = !strcmp(form, "w32");
     if ((swap && !can_swap(c, dir)) || (dir == DW) != (form[0] == 'w')) return NULL;
     Plan *p = (Plan *)calloc(1, sizeof *p);
     if (!p) return NULL;
     snprintf(p->key, sizeof p->key, "%s", key);
-    snprintf(p->name, sizeof p->name, "%s e%lld", form, (long long)config.engine);
     p->dir = dir;
+    p->own = own;
+    if (own) {
+        snprintf(p->name, sizeof p->name, "%s", how);
+        return p;
+    }
+    snprintf(p->name, sizeof p->name, "%s e%lld", form, (long long)config.engine);
     p->swap = swap;
     p->out32 = out32 || !cuda_of(dev)->half;
     p->graph = graph_desc(dev, c, dir, swap, p->out32);
@@ -873,8 +866,9 @@ static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const real *b, Te
         return;
     }
     dnn_failed(dev,
-               run(dev, p->plan, p->swap ? y->p : x->p, p->swap ? f->b : f->a,
-                   p->swap ? x->p : y->p, workspace(cuda_of(dev), 0)),
+               p->own ? own_run(dev, p->own, x, f->a, y)
+                      : run(dev, p->plan, p->swap ? y->p : x->p, p->swap ? f->b : f->a,
+                            p->swap ? x->p : y->p, workspace(cuda_of(dev), 0)),
                "conv_fwd");
     cuda_set_pending(dev, y, b);
 }
@@ -886,8 +880,9 @@ static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {
     if (!p) stem_dx(dev, c, own_weights(c), dy, dx);
     else
         dnn_failed(dev,
-                   run(dev, p->plan, p->swap ? dy->p : dx->p, p->swap ? f->b : f->a,
-                       p->swap ? dx->p : dy->p, workspace(cuda_of(dev), 0)),
+                   p->own ? own_run(dev, p->own, dy, f->b, dx)
+                          : run(dev, p->plan, p->swap ? dy->p : dx->p, p->swap ? f->b : f->a,
+                                p->swap ? dx->p : dy->p, workspace(cuda_of(dev), 0)),
                    "conv_dx");
     if (!c->x_plain) cuda_set_pending(dev, dx, NULL);
 }

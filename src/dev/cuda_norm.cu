@@ -122,6 +122,7 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_fwd_kernel(const NormA
     Pack<T> *kept = (Pack<T> *)kept_raw, *ring = kept + a.keep * THREADS;      // ring: r, D rounds
     __shared__ float red[WARPS][2][MOST_SLAB], sum[2][MOST_SLAB], first[MOST_SLAB];
     __shared__ float coef[2][MOST_SLAB], joined[2][THREADS];
+    after_previous();
     const Part<SO> me(a);
     const int t = me.t, rounds = me.rounds, stats = a.op.gamma && a.op.batch_stats;
     const Order<D> order = { rounds, min(rounds, a.keep), max(rounds - a.keep, 0) };
@@ -280,6 +281,7 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormA
     Pack<T> *kept = (Pack<T> *)kept_raw;               // x and dy of each round; then dx as it was, D rounds
     Pack<T> *ring = kept + 2 * a.keep * THREADS;
     __shared__ float red[WARPS][2][MOST_SLAB], sum[2][MOST_SLAB], joined[2][THREADS];
+    after_previous();
     const Part<SO> me(a);
     const int t = me.t, rounds = me.rounds;
     float *part = a.part + (size_t)me.slab * a.chunks * 2 * W;
@@ -469,12 +471,10 @@ static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
         ahead = 1;
         a->keep = rounds_kept(cuda, rounds, ahead, kept, ring);
     }
-    void *args[] = { a };
     cuda_failed(dev,
-                cudaLaunchCooperativeKernel((const void *)kernel_of(cuda->half, backward, so, deep),
-                                            dim3((unsigned)(a->slabs * a->chunks)), dim3(THREADS),
-                                            args, (size_t)a->keep * kept + ring * (size_t)ahead,
-                                            cuda->stream),
+                launch_early(cuda, kernel_of(cuda->half, backward, so, deep),
+                             (unsigned)(a->slabs * a->chunks), THREADS,
+                             (size_t)a->keep * kept + ring * (size_t)ahead, 1, *a),
                 backward ? "norm_bwd" : "norm_fwd");
 }
 

@@ -1,0 +1,327 @@
+// cuda_hopper.cu - own 3x3 convolutions of stride 1 in bf16, for GPUs of compute capability 9.0.
+//
+// A block computes 128 pixels (8 columns of 16 rows, or of 8 rows of two images) of BN channels as a sum
+// of matrix products, one for each of the nine taps and each 64 input channels. The input is fetched once for
+// all nine taps: 10 columns of rows with a border, [pixel][channel] in shared memory, and a tap is
+// the same picture read from another pixel on. That works because a warpgroup's rows of A come in
+// groups of eight that may lie any distance apart: a group is a row of eight pixels, the distance ten.
+// Outside the image the fetches give zeros, which is the padding. Filters come tap by tap, round a
+// ring of stages.
+// Two warpgroups multiply, half of the pixels each; the first thread fetches for all.
+#include "dev/cuda.cuh"
+#include <cuda.h>
+
+enum { ACROSS = 8, THREADS = 256, TAPS = 9 };
+enum { BORDERED = ACROSS + 2, KC = 64, ROW = KC * 2, A = 200 * ROW, MOST_STAGES = 8 };
+
+struct Tiles {
+    int n, h, w, in, out;
+    int down, images;                          // a tile's rows and images
+    int n_chunk, m_tiles, buffers, stages;
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// ---- barriers in shared memory, fetches ----------------------------------------------------------
+
+static __device__ unsigned shared_address(const void *p) {
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+static __device__ void barrier_init(uint64_t *b, int count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count));
+}
+
+static __device__ void barrier_expect(uint64_t *b, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+static __device__ void barrier_wait(uint64_t *b, unsigned phase) {
+    asm volatile("{\n.reg .pred p;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@p bra done;\n"
+                 "bra again;\n"
+                 "done:\n}" ::"r"(shared_address(b)),
+                 "r"(phase)
+                 : "memory");
+}
+
+static __device__ void barrier_arrive(uint64_t *b) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+
+static __device__ void fetch_pixels(void *to, const CUtensorMap *map, uint64_t *b, int c, int w,
+                                    int h, int n) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(b)), "r"(c), "r"(w), "r"(h), "r"(n)
+                 : "memory");
+}
+
+static __device__ void fetch_filters(void *to, const CUtensorMap *map, uint64_t *b, int c, int tap,
+                                     int out) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(shared_address(b)), "r"(c), "r"(tap), "r"(out)
+                 : "memory");
+}
+
+// ---- matrix products -----------------------------------------------------------------------------
+
+// Rows of 128 bytes, swizzled as they were fetched; groups of eight rows lie `apart` bytes apart.
+static __device__ uint64_t matrix(unsigned address, unsigned apart) {
+    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(apart >> 4) << 32 |
+           (uint64_t)1 << 62;
+}
+
+#define D16(i)                                                                                    \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),     \
+        "+f"(d[i + 6]), "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]), "+f"(d[i + 10]),            \
+        "+f"(d[i + 11]), "+f"(d[i + 12]), "+f"(d[i + 13]), "+f"(d[i + 14]), "+f"(d[i + 15])
+#define N0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+#define N1 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define N2 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+#define N3 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define N4 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define WGMMA(n, names, a, b)                                                                     \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, " a ", " b              \
+    ", 1, 1, 1, 0, 0;"
+
+// d[64][BN] += a[64][16] b[BN][16]^T, by a warpgroup, later.
+static __device__ void multiply(float (&d)[32], uint64_t a, uint64_t b) {
+    asm volatile(WGMMA(64, N0 N1, "%32", "%33") : D16(0), D16(16) : "l"(a), "l"(b));
+}
+static __device__ void multiply(float (&d)[64], uint64_t a, uint64_t b) {
+    asm volatile(WGMMA(128, N0 N1 N2 N3, "%64", "%65")
+                 : D16(0), D16(16), D16(32), D16(48)
+                 : "l"(a), "l"(b));
+}
+static __device__ void multiply(float (&d)[80], uint64_t a, uint64_t b) {
+    asm volatile(WGMMA(160, N0 N1 N2 N3 N4, "%80", "%81")
+                 : D16(0), D16(16), D16(32), D16(48), D16(64)
+                 : "l"(a), "l"(b));
+}
+
+static __device__ void multiply_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+static __device__ void multiply_end() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int N> static __device__ void all_products_but() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+static __device__ void store_quarters(void *to, unsigned a, unsigned b, unsigned c, unsigned d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     shared_address(to)),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+#endif
+
+// ---- the kernel ----------------------------------------------------------------------------------
+
+template <int N> struct Number {
+    __device__ constexpr operator int() const { return N; }
+};
+
+// LAST: products of 16 channels in the last chunk, 4 where it is full.
+template <int BN, int LAST>
+static __global__ void __launch_bounds__(THREADS, BN == 64 ? 3 : 2)
+    conv3_kernel(const __grid_constant__ CUtensorMap pixels,
+                 const __grid_constant__ CUtensorMap filters, bf16 *y, const Tiles s) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    constexpr int B = BN * ROW;
+    extern __shared__ unsigned char raw[];
+    unsigned char *room = raw + (-(int)shared_address(raw) & 1023), *ring = room + s.buffers * A;
+    __shared__ uint64_t a_full[2], a_free[2], b_full[MOST_STAGES], b_free[MOST_STAGES];
+    const int t = (int)threadIdx.x;
+    const int m = (int)blockIdx.x % s.m_tiles, o0 = (int)blockIdx.x / s.m_tiles * BN;
+    const int per_row = s.w / ACROSS, per_image = per_row * (s.h / s.down);
+    const int w0 = m % per_row * ACROSS, h0 = m % per_image / per_row * s.down,
+              n0 = m / per_image * s.images;
+    if (t == 0) {
+        for (int i = 0; i < 2; i++) {
+            barrier_init(&a_full[i], 1);
+            barrier_init(&a_free[i], 2);
+        }
+        for (int i = 0; i < s.stages; i++) {
+            barrier_init(&b_full[i], 1);
+            barrier_init(&b_free[i], 2);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    after_previous();
+
+    // One thread fetches for all: pixels a chunk ahead, filters as far ahead as there are stages.
+    const int steps = s.n_chunk * TAPS;
+    auto fetch_a = [&](int c) {
+        const int at = c % 2;
+        if (c >= 2) barrier_wait(&a_free[at], (c / 2 - 1) & 1);
+        barrier_expect(&a_full[at], BORDERED * (s.down + 2) * s.images * ROW);
+        fetch_pixels(room + at * A, &pixels, &a_full[at], c * KC, w0 - 1, h0 - 1, n0);
+    };
+    auto fetch_b = [&](int step, int at) {
+        barrier_expect(&b_full[at], B);
+        fetch_filters(ring + at * B, &filters, &b_full[at], step / TAPS * KC, step % TAPS, o0);
+    };
+    if (t == 0) {
+        fetch_a(0);
+        for (int i = 0; i < s.stages && i < steps; i++) fetch_b(i, i);
+    }
+    const int group = t / 128, warp = t / 32, lane = t % 32;
+    // this warpgroup's first pixel: half a tile further down, or the second image
+    const int first = group * (s.images == 1 ? s.down / 2 : s.down + 2) * BORDERED;
+    float d[BN / 2];
+    #pragma unroll
+    for (int i = 0; i < BN / 2; i++) d[i] = 0;
+    int at = 0, old = 0, step = 0;              // this step's stage, the one before it
+    unsigned phase = 0, old_phase = 0;
+    auto chunk = [&](int c, auto products) {
+        barrier_wait(&a_full[c % 2], (c / 2) & 1);
+        const unsigned a0 = shared_address(room) + (unsigned)(c % 2 * A + first * ROW);
+        for (int tap = 0; tap < TAPS; tap++, step++) {
+            barrier_wait(&b_full[at], phase);
+            const unsigned pixel = (unsigned)(tap / 3 * BORDERED + tap % 3);
+            const uint64_t a = matrix(a0 + pixel * ROW, BORDERED * ROW);
+            const uint64_t b = matrix(shared_address(ring) + (unsigned)(at * B), 8 * ROW);
+            multiply_begin();
+            #pragma unroll
+            for (int k = 0; k < products; k++) multiply(d, a + 2 * k, b + 2 * k);
+            multiply_end();
+            all_products_but<1>();              // those of the step before this one are done
+            if (step && t % 128 == 0) barrier_arrive(&b_free[old]);
+            if (tap == 0 && c && t % 128 == 0) barrier_arrive(&a_free[(c - 1) % 2]);
+            if (t == 0 && step) {               // the stage of that step is filled again
+                if (tap == 1 && c + 1 < s.n_chunk) fetch_a(c + 1);
+                if (step - 1 + s.stages < steps) {
+                    barrier_wait(&b_free[old], old_phase);
+                    fetch_b(step - 1 + s.stages, old);
+                }
+            }
+            old = at;
+            old_phase = phase;
+            if (++at == s.stages) at = 0, phase ^= 1;
+        }
+    };
+    for (int c = 0; c < s.n_chunk - (LAST < KC / 16); c++) chunk(c, Number<KC / 16>());
+    if (LAST < KC / 16) chunk(s.n_chunk - 1, Number<LAST>());
+    all_products_but<0>();
+    // all have done with the fetched data; through its room to memory, a pixel's channels in a row
+    __syncthreads();
+    constexpr int PITCH = BN * 2 + 16, OCTS = BN / 8;
+    unsigned char *mine = room + warp * 16 * PITCH;
+    unsigned char *to = mine + (lane % 16) * PITCH + lane / 16 * 16;
+    #pragma unroll
+    for (int j = 0; j < OCTS; j += 2)
+        store_quarters(to + j * 16, two_bf16(d[4 * j], d[4 * j + 1]),
+                       two_bf16(d[4 * j + 2], d[4 * j + 3]), two_bf16(d[4 * j + 4], d[4 * j + 5]),
+                       two_bf16(d[4 * j + 6], d[4 * j + 7]));
+    __syncwarp();
+    for (int i = lane; i < 16 * OCTS; i += 32) {
+        const int p = warp * 16 + i / OCTS, row = p / ACROSS, n = n0 + row / s.down;
+        const size_t pixel = ((size_t)n * s.h + h0 + row % s.down) * s.w + w0 + p % ACROSS;
+        const uint4 v = *(const uint4 *)(mine + i / OCTS * PITCH + i % OCTS * 16);
+        if (n < s.n) *(uint4 *)(y + pixel * s.out + o0 + i % OCTS * 8) = v;
+    }
+#endif
+}
+
+// ---- launching -----------------------------------------------------------------------------------
+
+typedef CUresult EncodeTiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                             const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                             const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                             CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// The driver's function, or NULL.
+static EncodeTiled *encode_tiled() {
+    static EncodeTiled *found;
+    static int asked;
+    cudaDriverEntryPointQueryResult how;
+    void *p = NULL;
+    if (!asked &&
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &p, 12000, cudaEnableDefault,
+                                         &how) == cudaSuccess &&
+        how == cudaDriverEntryPointSuccess)
+        found = (EncodeTiled *)p;
+    asked = 1;
+    return found;
+}
+
+static int map_of(CUtensorMap *map, const void *p, int rank, const int *dim, const int *box) {
+    cuuint64_t dims[4], strides[4];
+    cuuint32_t boxes[4], ones[4];
+    for (int i = 0; i < rank; i++) {
+        dims[i] = (cuuint64_t)dim[i];
+        strides[i] = i ? strides[i - 1] * dims[i - 1] : sizeof(bf16);
+        boxes[i] = (cuuint32_t)box[i];
+        ones[i] = 1;
+    }
+    return encode_tiled()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)rank, (void *)p, dims,
+                          strides + 1, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
+               ? 0
+               : -1;
+}
+
+// A variant is a number of channels a block computes, and how many blocks share a multiprocessor.
+static const int WIDTH[HOPPER_VARIANTS] = { 160, 160, 128, 128, 64, 64, 64 },
+                 PER_SM[HOPPER_VARIANTS] = { 1, 2, 1, 2, 1, 2, 3 };
+
+static Tiles tiles_of(const Cuda *cuda, int variant, const Tensor *x, const Tensor *y) {
+    Tiles s = { x->n, x->h, x->w, x->c, y->c };
+    s.images = x->h % 16 ? 2 : 1;
+    s.down = 16 / s.images;
+    s.n_chunk = (x->c + KC - 1) / KC;
+    s.m_tiles = x->w / ACROSS * (x->h / s.down) * ((x->n + s.images - 1) / s.images);
+    s.buffers = s.n_chunk > 1 ? 2 : 1;
+    // of a multiprocessor's memory a block takes 1 KiB besides, its barriers and its alignment
+    const int room = (cuda->smem + 1024) / PER_SM[variant] - 1024 - 1024 - 256;
+    s.stages = (room - s.buffers * A) / (WIDTH[variant] * ROW);
+    if (s.stages > MOST_STAGES) s.stages = MOST_STAGES;
+    return s;
+}
+
+int hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y) {
+    const Cuda *cuda = cuda_of(dev);
+    return cuda->hopper && cuda->half && x->w % ACROSS == 0 && x->h % 8 == 0 && x->c % 32 == 0 &&
+           variant >= 0 && variant < HOPPER_VARIANTS && y->c % WIDTH[variant] == 0 &&
+           tiles_of(cuda, variant, x, y).stages > 1 && encode_tiled() != NULL;
+}
+
+template <int BN, int LAST>
+static cudaError_t launch(Cuda *cuda, const Tiles *s, const Tensor *x, const void *w,
+                          const Tensor *y) {
+    const int x_dim[4] = { x->c, x->w, x->h, x->n }, w_dim[3] = { x->c, TAPS, y->c };
+    const int x_box[4] = { KC, BORDERED, s->down + 2, s->images }, w_box[3] = { KC, 1, BN };
+    CUtensorMap pixels, filters;
+    if (map_of(&pixels, x->p, 4, x_dim, x_box) || map_of(&filters, w, 3, w_dim, w_box))
+        return cudaErrorInvalidValue;
+    const int fetched = s->buffers * A + s->stages * BN * ROW;
+    const int leaving = THREADS / 32 * 16 * (BN * 2 + 16);
+    const int bytes = 1024 + (fetched > leaving ? fetched : leaving);
+    const cudaError_t rc = cudaFuncSetAttribute(conv3_kernel<BN, LAST>,
+                                                cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (rc) return rc;
+    return launch_early(cuda, conv3_kernel<BN, LAST>, (unsigned)(s->m_tiles * (y->c / BN)), THREADS,
+                        (size_t)bytes, 0, pixels, filters, (bf16 *)y->p, *s);
+}
+
+cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y) {
+    Cuda *cuda = cuda_of(dev);
+    const Tiles s = tiles_of(cuda, variant, x, y);
+    switch (WIDTH[variant] + (x->c % KC != 0)) {
+    case 160: return launch<160, 4>(cuda, &s, x, w, y);
+    case 161: return launch<160, 2>(cuda, &s, x, w, y);
+    case 128: return launch<128, 4>(cuda, &s, x, w, y);
+    case 129: return launch<128, 2>(cuda, &s, x, w, y);
+    case 64: return launch<64, 4>(cuda, &s, x, w, y);
+    default: return launch<64, 2>(cuda, &s, x, w, y);
+    }
+}
