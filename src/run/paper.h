@@ -2,9 +2,9 @@
 #ifndef PAPER_H
 #define PAPER_H
 
-// The figure of `system` (a preset's name) trained on `data`: "acc", "ece" in percent, "is", "fid",
-// "minutes" (an epoch); "logpx:SET" and "maxp:SET", the AUROC of that score against a set by its name
-// in `jempp eval` ("svhn", "interp", "cifar100", "celeba", "cifar-file:DIR/celeba.bin").
+// The figure of `system` (a preset's name) trained on `data`: "acc", "ece" in percent, "is",
+// "fid", "minutes" (an epoch); "logpx:SET" and "maxp:SET", the AUROC of that score against a set by
+// its name in `jempp eval` ("svhn", "interp", "cifar100", "celeba", "cifar-file:DIR/celeba.bin").
 // NaN: the paper has none.
 double paper_figure(const char *system, const char *data, const char *measure);
 
