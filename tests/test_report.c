@@ -235,6 +235,17 @@ static void an_evaluation_is_read_as_it_was_written(void **state) {
     record_free(&r);
 }
 
+static void a_rounding_error_beyond_the_range_is_its_end(void **state) {
+    (void)state;
+    Record r;
+    char *text = edited(EVAL, "\"top1\": 80", "\"top1\": 100.0000000001");
+    put("eval.json", text);
+    OK(record_read(&r, dir, err));
+    assert_true(r.eval.acc.top1 == 100);
+    record_free(&r);
+    free(text);
+}
+
 static void a_bad_evaluation_is_refused_with_its_place(void **state) {
     (void)state;
     static const char *const CASES[][4] = {
@@ -279,11 +290,11 @@ static void a_bad_evaluation_is_refused_with_its_place(void **state) {
     put("eval.json", text);
     refused("radii: ", "at most 1000");
     free(text);
-    memset(many, 'x', 500);
-    memcpy(many, "\"", 1), memcpy(many + 499, "\"", 2);
+    memset(many, 'x', 1500);
+    memcpy(many, "\"", 1), memcpy(many + 1499, "\"", 2);
     text = edited(EVAL, "\"svhn\"", many);
     put("eval.json", text);
-    refused("tasks.ood.sets[0].name: a string of 498 bytes", "at most");
+    refused("tasks.ood.sets[0].name: a string of 1498 bytes", "at most");
     free(text);
 }
 
@@ -516,6 +527,7 @@ int main(void) {
         IN_DIR(a_line_that_is_still_being_written_does_not_count),
         IN_DIR(a_bad_log_is_refused_with_its_line),
         IN_DIR(an_evaluation_is_read_as_it_was_written),
+        IN_DIR(a_rounding_error_beyond_the_range_is_its_end),
         IN_DIR(a_bad_evaluation_is_refused_with_its_place),
         IN_DIR(a_folder_that_is_no_run_is_refused),
         IN_DIR(every_picture_is_made_in_its_size_with_its_inks),

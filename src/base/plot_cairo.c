@@ -58,11 +58,10 @@ static double width_of(cairo_t *c, const char *s) {
 
 // As much of s as `room` has place for, with "..." where that is not all; whole characters.
 static const char *fit(cairo_t *c, const char *s, double room, char dst[256]) {
-    size_t n = strlen(s) < 250 ? strlen(s) : 250;
+    int n = strlen(s) < 250 ? (int)strlen(s) : 250;
     for (int cut = s[n] != 0;; cut = 1) {
         while (n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80) n--;
-        memcpy(dst, s, n);
-        strcpy(dst + n, cut ? "..." : "");
+        snprintf(dst, 256, "%.*s%s", n, s, cut ? "..." : "");
         if (n == 0 || width_of(c, dst) <= room) return dst;
         n--;
     }
@@ -278,9 +277,10 @@ static void hatch(cairo_t *c, Ink ink, const Box *b) {
     cairo_paint(c);
     cairo_set_source_rgba(c, k.r, k.g, k.b, 0.55);
     cairo_set_line_width(c, 0.8);
-    for (double at = -b->h; at < b->w + b->h; at += gap) {
-        cairo_move_to(c, b->x + at, slant > 0 ? b->y : b->y + b->h);
-        cairo_line_to(c, b->x + at + b->h, slant > 0 ? b->y + b->h : b->y);
+    for (int i = 0; i * gap < b->w + 2 * b->h; i++) {
+        const double at = b->x - b->h + i * gap;
+        cairo_move_to(c, at, slant > 0 ? b->y : b->y + b->h);
+        cairo_line_to(c, at + b->h, slant > 0 ? b->y + b->h : b->y);
     }
     cairo_stroke(c);
     cairo_restore(c);

@@ -49,7 +49,7 @@ static void add(Panel *p, PlotKind kind, Ink ink, const char *label, int n, cons
 static const char *words(const Draft *d, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static const char *words(const Draft *d, const char *fmt, ...) {
-    char s[600];
+    char s[1200];
     va_list args;
     va_start(args, fmt);
     vsnprintf(s, sizeof s, fmt, args);

@@ -62,7 +62,8 @@ static int same_measure(const char *asked, const char *known) {
         return 0;
     const char *slash = strrchr(file, '/');
     const char *name = slash ? slash + 1 : file + strlen(":cifar-file:");
-    return !strncmp(name, set + 1, strlen(set + 1)) && name[strlen(set + 1)] == '.';
+    const size_t n = strcspn(name, ".");
+    return n == strlen(set + 1) && !memcmp(name, set + 1, n) && name[n] == '.';
 }
 
 double paper_figure(const char *system, const char *data, const char *measure) {

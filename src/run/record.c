@@ -220,13 +220,16 @@ static Node object(In *in, const Node *parent, const char *key) {
     return n;
 }
 
+// Sums that end a rounding error beyond their range are taken as its end.
 static double as_number(In *in, const Node *n, double lo, double hi) {
+    const double slack = fmin(1e-6 * (hi - lo), 1e-4);
     double v = NAN;
     if (!n->j || json_kind(n->j) == JSON_NULL) return NAN;
     if (json_double(n->j, &v))
         refuse(in, n, "found %s, expected a number from %g to %g", kind_name(n->j), lo, hi);
-    else if (!(v >= lo && v <= hi)) refuse(in, n, "found %g, expected %g to %g", v, lo, hi);
-    return v;
+    else if (!(v >= lo - slack && v <= hi + slack))
+        refuse(in, n, "found %g, expected %g to %g", v, lo, hi);
+    return fmin(fmax(v, lo), hi);
 }
 
 static double number(In *in, const Node *parent, const char *key, double lo, double hi) {
@@ -241,7 +244,7 @@ enum { MANY = 1000 };                                        // classes, bins, p
 #define ANY_LO_HI -1e12, 1e12
 
 static const char *as_string(In *in, const Node *n) {
-    enum { LONGEST = 400 };
+    enum { LONGEST = 1000 };
     if (!expect(in, n, JSON_STRING, "a string")) return "";
     if (strlen(json_string(n->j)) > LONGEST) {
         refuse(in, n, "a string of %zu bytes, at most %d are taken", strlen(json_string(n->j)),
@@ -457,6 +460,7 @@ static void read_attack(In *in, const Node *tasks, Eval *e) {
         c->steps = number(in, &m, "steps", COUNT_LO_HI);
         c->restarts = number(in, &m, "restarts", COUNT_LO_HI);
         c->step = number(in, &m, "step", COUNT_LO_HI);
+        c->step_rule = string(in, &m, "step_rule");
         c->refine = number(in, &m, "refine", COUNT_LO_HI);
         c->draws = number(in, &m, "draws", COUNT_LO_HI);
         c->radius = numbers(in, &m, "radii", 0, &c->n, 0, 1e4);

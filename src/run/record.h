@@ -41,7 +41,7 @@ typedef struct {
 typedef struct { const char *name; double n; OodScore score[N_SCORE]; } OodSet;
 
 typedef struct {
-    const char *norm, *attack, *loss;
+    const char *norm, *attack, *loss, *step_rule;
     double steps, restarts, step, refine, draws;
     int    n;
     double *radius, *accuracy;

@@ -14,7 +14,7 @@
 int report_pictures(const char *dir, Err *err) {
     static const char *const ENDING[] = { [PLOT_PNG] = "png", [PLOT_SVG] = "svg" };
     Record r;
-    Figure f;
+    Figure f = { 0 };
     int rc = record_read(&r, dir, err);
     for (FigureId id = 0; !rc && id < N_FIGURE; id++) {
         Arena a = { 0 };
@@ -112,7 +112,6 @@ static const char STYLE[] =
     "p.soft,figcaption,caption{color:var(--soft);font-size:.9rem}caption{text-align:left}\n"
     "figure{margin:1rem 0}figure img{display:block;max-width:100%;height:auto;background:#fff;"
     "border:1px solid var(--line);border-radius:6px}\n"
-    "img.grid{image-rendering:pixelated}\n"
     "div.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.92rem;margin:.6rem 0}"
     "th,td{padding:.22rem .7rem;border-bottom:1px solid var(--line);text-align:left;"
     "vertical-align:top}td{overflow-wrap:anywhere}td.n,th.n{text-align:right;"
@@ -122,7 +121,8 @@ static const char STYLE[] =
     "th[scope=row]{font-weight:normal}\n"
     "div.options{columns:3 17rem}div.options div{break-inside:avoid;font-size:.86rem;"
     "overflow-wrap:anywhere}div.options b{color:var(--ink)}div.options div.as{color:var(--soft)}\n"
-    "div.grids{display:flex;flex-wrap:wrap;gap:1rem}div.grids figure{margin:0;max-width:100%}"
+    "div.grids{display:flex;flex-wrap:wrap;gap:1rem}div.grids "
+    "figure{margin:0;max-width:min(100%,29.5rem)}summary{cursor:pointer}"
     "code{background:var(--stripe);padding:.1rem .3rem;border-radius:3px}\n"
     "@media print{:root{--back:#fff;--ink:#000;--soft:#444;--line:#bbb;--stripe:#f4f4f4}"
     "body{max-width:none;padding:0;font-size:10.5pt}figure,tr{break-inside:avoid}"
@@ -133,7 +133,7 @@ static const char STYLE[] =
 // A vector picture as an image of its own: glyphs of several have the same names.
 static int put_figure(Page *p, FigureId id, Err *err) {
     Arena a = { 0 };
-    Figure f;
+    Figure f = { 0 };
     char *svg = NULL;
     size_t n;
     const FigureInfo *info = &figure_info[id];
@@ -156,6 +156,14 @@ static int put_figure(Page *p, FigureId id, Err *err) {
     return rc < 0 ? -1 : 0;
 }
 
+// Pages of one class are named after its number: "sheets/class-003-best-px.png".
+static const char *of_class(const Page *p, const char *name) {
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    int c = -1;
+    if (sscanf(base, "class-%4d", &c) != 1 || c < 0 || c >= p->r.eval.n_class) return NULL;
+    return p->r.eval.class_name[c];
+}
+
 // A PNG of the run folder, as it is. One that is missing or no picture is said to be.
 static void put_grid(Page *p, const char *name) {
     char path[600], *data = NULL;
@@ -172,12 +180,13 @@ static void put_grid(Page *p, const char *name) {
     } else if (p->embedded + n > EMBED_MOST) {
         p->left_out++;
     } else {
-        fprintf(p->out, "<figure><img class=grid width=%d height=%d alt=\"", im.w, im.h);
+        fprintf(p->out, "<figure><img width=%d height=%d alt=\"", im.w, im.h);
         put_escaped(p->out, name);
         fputs("\" src=\"data:image/png;base64,", p->out);
         put_base64(p->out, (const unsigned char *)data, n);
         fputs("\">\n<figcaption>", p->out);
         put_escaped(p->out, name);
+        if (of_class(p, name)) fputs(": ", p->out), put_escaped(p->out, of_class(p, name));
         fputs("</figcaption></figure>\n", p->out);
         p->embedded += n;
         p->pictures++;
@@ -192,12 +201,14 @@ static int is_png(const struct dirent *d) {
 }
 
 // What training and `jempp sample` left in samples/: of training's grids the last.
-static void put_folder(Page *p) {
+static int put_folder(Page *p) {
     char path[600];
     struct dirent **entry;
     Err none = { 0 };
-    if (path_join(path, sizeof path, p->dir, "samples", &none)) return;
+    if (path_join(path, sizeof path, p->dir, "samples", &none)) return 0;
     const int n = scandir(path, &entry, is_png, alphasort);
+    if (n < 0) return 0;
+    if (n) fputs("<div class=grids>\n", p->out);
     for (int i = 0; i < n; i++) {
         const int step = !strncmp(entry[i]->d_name, "step-", 5);
         const int later = step && i + 1 < n && !strncmp(entry[i + 1]->d_name, "step-", 5);
@@ -206,7 +217,9 @@ static void put_folder(Page *p) {
         if (!later) put_grid(p, name);
     }
     for (int i = 0; i < n; i++) free(entry[i]);
-    if (n >= 0) free(entry);
+    free(entry);
+    if (n) fputs("</div>\n", p->out);
+    return n;
 }
 
 // ---- sections -----------------------------------------------------------------------------
@@ -291,7 +304,7 @@ static void put_glance(Page *p) {
     }
     for (int i = 0; i < e->ood.n_set; i++)
         for (int k = 0; k <= SCORE_MAXP; k++) {
-            char name[600], measure[500];
+            char name[1200], measure[1200];
             snprintf(name, sizeof name, "AUROC against %s by %s", e->ood.set[i].name,
                      score_label[k]);
             snprintf(measure, sizeof measure, "%s:%s", score_name[k], e->ood.set[i].name);
@@ -372,7 +385,7 @@ static int put_ood(Page *p, Err *err) {
         for (int k = 0; k < N_SCORE; k++) {
             const OodSet *set = &e->ood.set[i];
             const OodScore *s = &set->score[k];
-            char measure[500];
+            char measure[1200];
             if (!s->there) continue;
             snprintf(measure, sizeof measure, "%s:%s", score_name[k], set->name);
             fputs("<tr><th scope=row>", f);
@@ -401,6 +414,7 @@ static void put_curve(FILE *f, const AttackCurve *c) {
     put_escaped(f, c->loss);
     if (isfinite(c->steps)) fprintf(f, ", %.0f steps", c->steps);
     if (isfinite(c->step)) fprintf(f, " of %.4g", c->step);
+    else if (c->step_rule[0]) fputs(" of ", f), put_escaped(f, c->step_rule);
     if (isfinite(c->restarts)) fprintf(f, ", restarts %.0f", c->restarts);
     if (c->refine > 0)
         fprintf(f, ", refined by %.0f steps, gradient over %.0f draws (straight-through)",
@@ -426,18 +440,29 @@ static int put_attack(Page *p, Err *err) {
     return 0;
 }
 
-static void put_samples(Page *p) {
+static int put_sheets(Page *p, int of_classes) {
     const Eval *e = &p->r.eval;
-    fputs("<h2>Samples</h2>\n<div class=grids>\n", p->out);
-    for (int i = 0; i < e->samples.n_file; i++) put_grid(p, e->samples.file[i]);
-    put_folder(p);
-    fputs("</div>\n", p->out);
-    if (p->embedded && e->samples.there) {
-        fputs("<table><caption>How they were drawn</caption>\n", p->out);
-        put_values(p->out, e->samples_json, "", 0);
-        fputs("</table>\n", p->out);
+    int n = 0;
+    for (int i = 0; i < e->samples.n_file; i++) {
+        if ((of_class(p, e->samples.file[i]) != NULL) != of_classes) continue;
+        if (!n++ && of_classes) fputs("<details><summary>Class by class</summary>\n", p->out);
+        if (n == 1) fputs("<div class=grids>\n", p->out);
+        put_grid(p, e->samples.file[i]);
     }
-    if (!p->embedded) fputs("<p class=soft>None were found.</p>\n", p->out);
+    if (n) fputs(of_classes ? "</div></details>\n" : "</div>\n", p->out);
+    return n;
+}
+
+static void put_samples(Page *p) {
+    fputs("<h2>Samples</h2>\n", p->out);
+    int n = put_sheets(p, 0);
+    n += put_sheets(p, 1);
+    n += put_folder(p);
+    if (!n) fputs("<p class=soft>None were found.</p>\n", p->out);
+    if (!p->r.eval.samples.there) return;
+    fputs("<table><caption>How they were drawn</caption>\n", p->out);
+    put_values(p->out, p->r.eval.samples_json, "", 0);
+    fputs("</table>\n", p->out);
 }
 
 static void put_speed(Page *p) {
