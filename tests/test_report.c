@@ -75,8 +75,9 @@ static int make_dir(void **state) {
     return !mkdtemp(dir);
 }
 
-static const char *const FILES[] = { "log.tsv",     "diverged.tsv", "run.json",  "eval.json",
-                                     "report.html", "grid.png",     "other.html" };
+static const char *const FILES[] = { "log.tsv",    "diverged.tsv",         "run.json",
+                                     "eval.json",  "report.html",          "grid.png",
+                                     "other.html", "class-001-best-px.png" };
 
 static int empty_dir(void **state) {
     (void)state;
@@ -480,6 +481,21 @@ static void a_sample_grid_that_is_no_picture_is_named(void **state) {
     free(html);
 }
 
+static void pages_of_classes_carry_their_names_and_fold_away(void **state) {
+    (void)state;
+    char *text = edited(EVAL, "\"grid.png\"", "\"class-001-best-px.png\", \"grid.png\"");
+    put("eval.json", text);
+    put_grid("grid.png");
+    put_grid("class-001-best-px.png");
+    write_report("");
+    char *html = page_text("report.html");
+    const char *folded = strstr(html, "<details>"), *plain = strstr(html, "<figcaption>grid.png");
+    assert_true(folded && plain && plain < folded);
+    assert_non_null(strstr(folded, "<figcaption>dog: highest p(x): class-001-best-px.png"));
+    free(html);
+    free(text);
+}
+
 static void a_page_elsewhere_leaves_the_folder_alone(void **state) {
     (void)state;
     char other[600];
@@ -536,6 +552,7 @@ int main(void) {
         IN_DIR(the_page_of_a_bare_run_says_what_is_missing),
         IN_DIR(foreign_words_are_no_markup),
         IN_DIR(a_sample_grid_that_is_no_picture_is_named),
+        IN_DIR(pages_of_classes_carry_their_names_and_fold_away),
         IN_DIR(a_page_elsewhere_leaves_the_folder_alone),
         IN_DIR(without_the_module_the_page_says_so),
     };

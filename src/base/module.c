@@ -35,6 +35,7 @@ int module_load(const char *name, const char *symbol, void **function, Err *err)
         dlclose(lib);
         return err_set(err, ERR_DEV, "%s does not belong to this program", path);
     }
-    return err_set(err, ERR_DEV, "jempp-%s.so is neither in %s nor in %s: this build has no '%s'",
-                   name, dirs[0], JEMPP_MODULES, name);
+    return err_set(err, ERR_DEV,
+                   "jempp-%s.so is neither in %s nor in %s: this build has no '%s' module", name,
+                   dirs[0], JEMPP_MODULES, name);
 }

@@ -23,7 +23,7 @@ typedef struct {
     double     **column;             // [n_name], each [n]
 } Table;
 
-enum { MAX_ROWS = 20000000, MAX_COLUMNS = 64 };
+enum { MAX_ROWS = 5000000, MAX_COLUMNS = 64 };
 
 static char *next_field(char **at) {
     char *field = *at;
@@ -114,7 +114,7 @@ static int table_read(Table *t, Arena *a, Err *err) {
     char *text = NULL;
     size_t size;
     if (!file_exists(t->path)) return 0;
-    if (file_read(t->path, (size_t)1 << 31, &text, &size, err)) return -1;
+    if (file_read(t->path, (size_t)1 << 29, &text, &size, err)) return -1;
     const int rc = read_lines(t, text, size, a, err);
     free(text);
     return rc;

@@ -164,6 +164,28 @@ static const char *of_class(const Page *p, const char *name) {
     return p->r.eval.class_name[c];
 }
 
+// What a grid shows, as far as its name tells, and the name.
+static void put_caption(const Page *p, const char *name) {
+    static const char *const KNOWN[][2] = {
+        { "best-px.png", "highest p(x)" },
+        { "worst-px.png", "lowest p(x)" },
+        { "best-pyx.png", "highest p(y|x)" },
+        { "worst-pyx.png", "lowest p(y|x)" },
+        { "samples.png", "drawn by chains" },
+        { "classes.png", "drawn class by class, a row each" },
+        { "starts.png", "where chains start" },
+        { "centres.png", "class centres" },
+    };
+    const size_t n = strlen(name);
+    if (of_class(p, name)) put_escaped(p->out, of_class(p, name)), fputs(": ", p->out);
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
+        const size_t k = strlen(KNOWN[i][0]);
+        if (n >= k && !strcmp(name + n - k, KNOWN[i][0])) fprintf(p->out, "%s: ", KNOWN[i][1]);
+    }
+    if (strstr(name, "/step-")) fputs("the replay buffer in training: ", p->out);
+    put_escaped(p->out, name);
+}
+
 // A PNG of the run folder, as it is. One that is missing or no picture is said to be.
 static void put_grid(Page *p, const char *name) {
     char path[600], *data = NULL;
@@ -185,8 +207,7 @@ static void put_grid(Page *p, const char *name) {
         fputs("\" src=\"data:image/png;base64,", p->out);
         put_base64(p->out, (const unsigned char *)data, n);
         fputs("\">\n<figcaption>", p->out);
-        put_escaped(p->out, name);
-        if (of_class(p, name)) fputs(": ", p->out), put_escaped(p->out, of_class(p, name));
+        put_caption(p, name);
         fputs("</figcaption></figure>\n", p->out);
         p->embedded += n;
         p->pictures++;
