@@ -141,7 +141,7 @@ static void tick_text(char dst[32], double v, double step, int is_log) {
     if (is_log) v = pow(10, v), step = 1;
     const double big = fmax(fabs(v), step);
     if (fabs(v) < step / 1e6) v = 0;
-    if (big >= 1e7 || step < 1e-4) snprintf(dst, 32, "%.3g", v);
+    if (big >= 1e7 || step < 1e-6) snprintf(dst, 32, "%.3g", v);
     else snprintf(dst, 32, "%.*f", step >= 1 ? 0 : (int)ceil(-log10(step) - 1e-9), v);
 }
 
@@ -313,6 +313,7 @@ static void draw_hist(cairo_t *c, const Series *s, const Box *b, const Axis *x, 
 static void draw_marks(cairo_t *c, const Series *s, const Box *b, const Axis *x) {
     use_ink(c, s->ink, 1.6);
     for (int i = 0; i < s->n; i++) {
+        if (!isfinite(s->x[i])) continue;
         cairo_move_to(c, at_x(b, x, s->x[i]), b->y);
         cairo_line_to(c, at_x(b, x, s->x[i]), b->y + b->h);
     }
@@ -524,6 +525,7 @@ static void draw_figure(cairo_t *c, const Figure *f) {
     double total = 0, left = 0, y = 0;
     grey(c, 1);
     cairo_paint(c);
+    cairo_set_line_join(c, CAIRO_LINE_JOIN_ROUND);
     for (int r = 0; r < rows; r++) total += row_height(f, r);
     for (int i = 0; i < f->n; i++) left = fmax(left, left_margin(c, &f->panel[i], 5));
     for (int r = 0; r < rows; r++) {

@@ -141,8 +141,11 @@ static int curves(const Draft *d) {
         p[2] = (Panel){ .title = "Learning rate" };
         add_means(d, &p[2], LOG_LR, 1, INK_GREEN, "rate");
     }
+    double end = log->column[LOG_EPOCH][log->n - 1];
+    for (int i = 0; i < log->n_diverged; i++) end = fmax(end, log->diverged_epoch[i]);
     for (int i = 0; i < n; i++) {
         p[i].x_label = "epoch";
+        p[i].x_hi = 1.01 * end;                             // a mark at the end is not on the frame
         if (log->n_diverged)
             add(&p[i], PLOT_MARKS, INK_BLACK, i ? NULL : "diverged", log->n_diverged,
                 log->diverged_epoch, NULL);
