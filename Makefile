@@ -10,10 +10,12 @@ TEST_PACKAGES := cmocka
 # ---- optional parts: found where they are, switched off by giving nothing (make CUDA=)
 has_header = $(shell echo '\#include <$(1)>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
 ONEDNN ?= $(call has_header,dnnl.h)
+CAIRO  ?= $(call has_header,cairo/cairo-svg.h)
 MPI    ?= $(shell command -v mpicc)
 CUDA   ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
 CUDNN  ?= $(if $(CUDA),$(or $(wildcard $(CUDA)/include/cudnn.h),$(call has_header,cudnn.h)))
 ONEDNN := $(ONEDNN)# probed once, not at each use
+CAIRO  := $(CAIRO)
 MPI    := $(MPI)
 CUDA   := $(CUDA)
 CUDNN  := $(CUDNN)
@@ -57,7 +59,8 @@ OBJ := build/$(SET)
 BIN := $(if $(filter release,$(SET)),build,$(OBJ))
 objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
 
-LIB_SRC  := $(wildcard src/base/*.c src/net/*.c src/run/*.c src/dev/backend.c src/dev/ref.c src/dev/comm.c)
+PLOT_SRC := src/base/plot_cairo.c
+LIB_SRC  := $(filter-out $(PLOT_SRC),$(wildcard src/base/*.c src/net/*.c src/run/*.c src/dev/backend.c src/dev/ref.c src/dev/comm.c))
 CLI_SRC  := $(wildcard src/cli/*.c)
 PRESETS  := $(sort $(wildcard presets/*.conf))
 ISA_SRC  := $(wildcard src/dev/cpu_ops.c src/dev/cpu_stem.c)
@@ -71,7 +74,8 @@ CPU_OBJ  := $(call objects,$(CPU_SRC)) $(foreach i,$(ISAS),$(patsubst src/%.c,$(
 CUDA_OBJ := $(patsubst src/%.cu,$(OBJ)/%.o,$(CUDA_SRC))
 MODULES  := $(if $(and $(ONEDNN),$(CPU_SRC)),$(BIN)/jempp-cpu.so) \
             $(if $(and $(filter release,$(SET)),$(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
-            $(if $(and $(MPI),$(MPI_SRC)),$(BIN)/jempp-mpi.so)
+            $(if $(and $(MPI),$(MPI_SRC)),$(BIN)/jempp-mpi.so) \
+            $(if $(CAIRO),$(BIN)/jempp-plot.so)
 
 # ---- tests: TESTS="test_ops check_layers" picks some
 pick = $(if $(TESTS),$(foreach t,$(1),$(if $(filter $(TESTS),$(basename $(notdir $(t)))),$(t))),$(1))
@@ -91,11 +95,13 @@ RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.s
 
 NO_ONEDNN := note: no oneDNN (dnnl.h), so no cpu module: computing on the slow reference device
 NO_CUDA   := note: no CUDA compiler with cuDNN, so no cuda module: GPUs are not used
+NO_CAIRO  := note: no cairo (cairo-svg.h), so no plot module: pictures of runs are left out
 NO_MPI    := note: no mpicc, so no mpi module: training on one machine only
 all: $(LIB) $(if $(filter double,$(SET)),,$(BIN)/jempp $(MODULES))
 	$(if $(ONEDNN),,$(info $(NO_ONEDNN)))
 	$(if $(CUDA_SRC),$(if $(CUDNN),,$(info $(NO_CUDA))))
 	$(if $(MPI_SRC),$(if $(MPI),,$(info $(NO_MPI))))
+	$(if $(CAIRO),,$(info $(NO_CAIRO)))
 
 tests: $(TEST_BIN)
 
@@ -132,7 +138,7 @@ demo: all
 # Headers are laid out by hand. cppcheck follows values less well than clang-tidy, so two of its checks
 # are off. omp.h is the compiler's: clang comes without one.
 FORMATTED = $(wildcard src/*/*.c src/*/*.cu tests/*.c)
-TIDIED    = $(filter-out src/base/err.c $(if $(ONEDNN),,$(CPU_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
+TIDIED    = $(filter-out src/base/err.c $(if $(ONEDNN),,$(CPU_SRC)) $(if $(CAIRO),,$(PLOT_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
 TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) -DISA=base -include tools/tidy.h \
             -idirafter $(shell $(CC) -print-file-name=include)
 lint:
@@ -166,7 +172,7 @@ help:
 	@echo "make lint|format  style and static checks | reformat the .c files"
 	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR"
 	@echo "make clean        removes build/"
-	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= switch a part off"
+	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= CAIRO= switch a part off"
 
 # ---- rules
 Q := $(if $(V),,@)
@@ -183,7 +189,7 @@ $(OBJ)/revision: FORCE
 	@mkdir -p $(@D); echo '$(REVISION)' | cmp -s - $@ || echo '$(REVISION)' > $@
 $(OBJ)/run/api.o: $(OBJ)/revision
 $(OBJ)/run/api.o: DEFINE = -DJEMPP_REVISION='"$(REVISION)"'
-$(OBJ)/dev/backend.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_HOME)"'
+$(OBJ)/base/module.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_HOME)"'
 $(call objects,$(CPU_SRC)): DEFINE = $(FAST)
 $(call objects,$(MPI_SRC)): CC = $(MPI)
 
@@ -226,6 +232,10 @@ $(BIN)/jempp-mpi.so: $(call objects,$(MPI_SRC)) $(BASE_OBJ)
 	@echo "link  $@"
 	$(Q)$(LINK) -shared $^ -lm -o $@
 $(BIN)/jempp-mpi.so: CC = $(MPI)
+
+$(BIN)/jempp-plot.so: $(call objects,$(PLOT_SRC)) $(BASE_OBJ)
+	@echo "link  $@"
+	$(Q)$(LINK) -shared $^ -lcairo -lm -o $@
 
 $(BIN)/jempp-cuda.so: $(CUDA_OBJ) $(BASE_OBJ)
 	@echo "link  $@"

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")"
 
 packages="gcc make pkg-config git libdnnl-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev
-          libarchive-dev libcjson-dev libcurl4-openssl-dev"
+          libarchive-dev libcjson-dev libcurl4-openssl-dev libcairo2-dev"
 for target in "$@"; do
     case $target in
     test | asan | poison | cov | run | tests) packages="$packages libcmocka-dev python3" ;;

@@ -94,6 +94,8 @@ JEMPP_API int    jempp_export(Jempp *j, const JemppOptions *o, const char *path,
 JEMPP_API char *jempp_info(const JemppOptions *o, JemppErr *err);
 JEMPP_API char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 JEMPP_API char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
+// Writes a run's pictures and its page (the option out, or report.html in the folder).
+JEMPP_API char *jempp_report(const JemppOptions *o, JemppErr *err);
 
 #ifdef __cplusplus
 }

@@ -29,7 +29,7 @@ is_json() {
 expect 0 'Commands:' --help
 expect 0 'Commands:' help
 commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out)
-[ "$(echo $commands)" = "train sample predict export info bench data" ] || bad "commands: $commands"
+[ "$(echo $commands)" = "train sample predict export info bench report data" ] || bad "commands: $commands"
 for c in $commands; do
     expect 0 "jempp $c - " "$c" --help
     grep -q '^Usage:' out && grep -q '^Examples:' out && grep -q '^Options, ' out || bad "jempp $c --help"
@@ -54,6 +54,8 @@ expect 2 'expected --out RUN too' train --resume
 expect 2 'expected one run or model' sample
 expect 2 'expected a run or model, and pictures' predict
 expect 2 'a file to write' export one
+expect 2 'expected one run folder' report
+expect 1 'nosuch: no such run folder' report nosuch
 expect 2 'expected list, check NAME or fetch NAME' data
 expect 1 'nosuch.conf' train --config nosuch.conf
 printf 'steps = 3\nsteps = 4\n' >twice.conf
@@ -97,6 +99,9 @@ expect 1 'nosuch.png' predict run grid.png nosuch.png
 grep -q '^grid.png ' out || bad "a picture that is there was not answered"
 expect 0 '"log_px": ' predict run grid.png --json
 is_json predict --json
+expect 0 'run/report.html: written' report run
+[ ! -e "$(dirname "$jempp")/jempp-plot.so" ] || [ "$(head -c 4 run/curves.png | tail -c 3)" = PNG ] || bad "no curves.png"
+expect 0 'page.html: written' report run --out page.html
 expect 0 'model.safetensors: written' export run model.safetensors --half
 expect 0 'grid.png' predict model.safetensors grid.png
 

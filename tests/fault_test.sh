@@ -159,7 +159,10 @@ check "a gap beyond its limit ends as divergence" \
     gives 3 'f(x) and f(x_q) drifted apart' $tiny --gap-limit 0.0001 --retries 2 --iterations 70 --out gap
 check "after each retry was told" \
     [ "$(grep -o 'going back to step [0-9]* with .*(retry [12] of 2)' err | wc -l)" = 2 ]
+check "and all are kept for the report" [ "$(grep -c 'drifted apart' gap/diverged.tsv)" = 3 ]
 check "the second with half the rate" grep -q 'half the learning rate (retry 2 of 2)' err
+"$jempp" report gap >out 2>err
+check "which can be written" grep -q 'report.html: written' out
 check "a whole checkpoint is left" [ "$(step_of gap/last.safetensors)" = "${python:+50}" ]
 "$jempp" predict gap gap/samples/step-0000025.png >out 2>err
 check "and a model" grep -q '^gap/samples' out

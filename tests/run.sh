@@ -5,6 +5,7 @@ set -u
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}      # spinning threads starve each other on busy machines
 # The leak check does not survive thread-local storage of loaded modules that it has watched.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:intercept_tls_get_addr=0}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$(cd "$(dirname "$0")" && pwd)/lsan.txt:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 out=$(mktemp) && trap 'rm -f "$out"' EXIT
 passed=0 failed=0

@@ -11,6 +11,7 @@ int cmd_export(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_data(int argc, char **argv);
+int cmd_report(int argc, char **argv);
 
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_DIVERGED };
 

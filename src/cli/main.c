@@ -14,7 +14,7 @@ typedef struct {
 static const Entry COMMANDS[] = {
     { "train", cmd_train },   { "sample", cmd_sample }, { "predict", cmd_predict },
     { "export", cmd_export }, { "info", cmd_info },     { "bench", cmd_bench },
-    { "data", cmd_data },
+    { "data", cmd_data },     { "report", cmd_report },
 };
 
 // ---- stopping -----------------------------------------------------------------------------

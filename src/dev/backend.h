@@ -210,7 +210,6 @@ typedef struct Backend {
 struct Dev {
     Backend be;
     void   *impl;                     // the backend's own
-    void   *module;                   // the loaded library, or NULL
     int     threads;
     size_t  scratch_bytes, packed_bytes;   // what convolutions took beside the passes' memory
     Err     err;                      // the first failure

@@ -7,6 +7,7 @@
 #include "run/help.h"
 #include "run/info.h"
 #include "run/model.h"
+#include "run/report.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -248,6 +249,17 @@ char *jempp_info(const JemppOptions *o, JemppErr *err) {
     char *text = NULL;
     if (o->n_file > 1) err_set(&e, ERR_ARG, "found %d names, expected one run or model", o->n_file);
     else text = o->n_file ? info_of_file(o, &e) : info_text(NULL, &o->cfg, NULL, &e);
+    if (!text) api_fail(err, &e);
+    return text;
+}
+
+// ---- report -------------------------------------------------------------------------------
+
+char *jempp_report(const JemppOptions *o, JemppErr *err) {
+    Err e = { 0 };
+    char *text = NULL;
+    if (o->n_file != 1) err_set(&e, ERR_ARG, "found %d names, expected one run folder", o->n_file);
+    else text = report_write(o->file[0], o->cfg.out, &e);
     if (!text) api_fail(err, &e);
     return text;
 }

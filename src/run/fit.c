@@ -370,11 +370,25 @@ static const char *const reasons[] = { "", "the loss is not finite or beyond its
                                        "a gradient is not finite",
                                        "f(x) and f(x_q) drifted apart" };
 
+// The log is cut back with the run, so what happened is kept beside it; the report marks it.
+static int note_divergence(const Fit *f, int reason, Err *err) {
+    char path[600];
+    if (file_in(path, f, "diverged.tsv", err)) return -1;
+    FILE *out = fopen(path, "a");
+    if (out && ftell(out) == 0) fputs("step\tepoch\tseconds\treason\n", out);
+    if (out)
+        fprintf(out, "%" PRIu64 "\t%.4f\t%.2f\t%s\n", f->t.step,
+                (double)f->t.step / (double)f->t.per_epoch, spent(f), reasons[reason]);
+    if (!out || fclose(out)) return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    return 0;
+}
+
 // Back to the last good state, with other random numbers; after repeated trouble with half the rate.
 static int go_back(Fit *f, int reason, Err *err) {
     char path[600];
     const uint64_t at = f->t.step;
     const int attempt = f->state.attempt + 1;
+    if (note_divergence(f, reason, err)) return -1;
     if (attempt > f->cfg.retries) {
         say(f, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
             reasons[reason], f->cfg.retries);

@@ -33,6 +33,10 @@ const Command command_table[] = {
       "jempp bench [--model NAME] [--batch N] [--steps M] [--device NAME] [--json]",
       "jempp bench --model wrn-16-2 --steps 5 --device cpu\n"
       "jempp bench --model wrn-28-10 --px clean --json" },
+    { "report", CMD_REPORT, "a run in pictures, and in one page",
+      "jempp report RUN [--out FILE.html]",
+      "jempp report runs/demo\n"
+      "jempp report runs/demo --out demo.html" },
     { "data", CMD_DATA, "which image sets are here; check one, fetch one",
       "jempp data list\n"
       "jempp data check NAME [--data-dir DIR]\n"

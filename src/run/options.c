@@ -7,8 +7,9 @@
 // clang-format off
 enum {
     TRAIN = CMD_TRAIN, SAMPLE = CMD_SAMPLE, EXPORT = CMD_EXPORT, BENCH = CMD_BENCH, DATA = CMD_DATA,
-    EVAL = CMD_EVAL, NETS = TRAIN | BENCH | CMD_INFO, MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT,
-    INFO = CMD_INFO, DEVICES = NETS | MODELS, JSONS = BENCH | DATA | EVAL | INFO | CMD_PREDICT
+    EVAL = CMD_EVAL, REPORT = CMD_REPORT, NETS = TRAIN | BENCH | CMD_INFO,
+    MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT, INFO = CMD_INFO, DEVICES = NETS | MODELS,
+    JSONS = BENCH | DATA | EVAL | INFO | CMD_PREDICT
 };
 
 const OptRow config_rows[] = {
@@ -22,8 +23,9 @@ const OptRow config_rows[] = {
     { "data-dir", T_TEXT, AT(data_dir), "", 0, 0, "DIR",
       TRAIN | SAMPLE | EVAL | DATA | MAY_CHANGE, "run",
       "where image sets are looked for first, and fetched to" },
-    { "out", T_TEXT, AT(out), "", 0, 0, "PATH", TRAIN | SAMPLE | EVAL | MAY_CHANGE, "run",
-      "what is written: a run's folder, a picture; empty: a name is made up" },
+    { "out", T_TEXT, AT(out), "", 0, 0, "PATH",
+      TRAIN | SAMPLE | EVAL | REPORT | MAY_CHANGE, "run",
+      "what is written: a run's folder, a picture, a page; empty: a name is made up" },
     { "init", T_TEXT, AT(init), "", 0, 0, "MODEL", TRAIN | MAY_CHANGE, "run",
       "start from the weights of this run or model" },
     { "resume", T_FLAG, AT(resume), "off", 0, 1, NULL, TRAIN | MAY_CHANGE, "run",

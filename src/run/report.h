@@ -1,0 +1,14 @@
+// report.h - a run's pictures, and one page about all of it.
+#ifndef REPORT_H
+#define REPORT_H
+#include "base/err.h"
+
+// Draws what log.tsv and eval.json of a folder give into it, as PNG and SVG (names: figures.c).
+// ERR_DEV: this build or machine draws no pictures.
+int report_pictures(const char *dir, Err *err);
+
+// Writes the page: one HTML file that needs no other, without scripts or outside references. out:
+// its name; "": report.html in the folder, and the pictures beside it. Returns malloc'd lines that
+// say what was done, or NULL.
+char *report_write(const char *dir, const char *out, Err *err);
+#endif

@@ -1,0 +1,560 @@
+// test_report.c - the paper's figures, pictures of a run, its report.
+#include "base/file.h"
+#include "base/image.h"
+#include "run/figures.h"
+#include "run/paper.h"
+#include "run/report.h"
+#include "testing.h"
+#include <stdio.h>
+#include <unistd.h>
+
+static const char LOG[] =
+    "step\tepoch\tseconds\tlr\tloss\tce\taccuracy\tfx\tfxq\tgap\tvalid_accuracy\n"
+    "0\t0.5\t1\t0.1\t2.5\t2.3\t0.1\t2\t2.1\t0\t\n"
+    "1\t1.0\t2\t0.1\tnan\t2.0\t0.3\t3\t2.9\t0.1\t0.4\n"
+    "2\t1.5\t3\t0.1\t1.5\t1.3\t0.5\t4\t3.1\t0.2\t\n";
+
+static const char RUN[] =
+    "{ \"program\": \"jempp\", \"steps\": 3, \"steps_per_epoch\": 2, \"seconds\": 180,"
+    "  \"options\": { \"preset\": \"jempp-m5\", \"data\": \"cifar10\","
+    "    \"model\": \"wrn-28-10\", \"steps\": \"5\" } }";
+
+static const char EVAL[] =
+    "{ \"jempp_eval\": 1, \"version\": \"0.1.0\", \"net\": \"wrn-28-10\", \"device\": \"cpu\", "
+    "\"seed\": 1,\n"
+    "  \"data\": \"cifar10\", \"classes\": [\"cat\", \"dog\"], \"tasks\": {\n"
+    "  \"acc\": { \"n\": 10, \"top1\": 80, \"top5\": null, \"nll\": 0.5, \"per_class\": [80, 80],\n"
+    "    \"confusion\": [[4, 1], [1, 4]] },\n"
+    "  \"ece\": { \"n\": 10, \"ece\": 5, \"mce\": 9, \"classwise_ece\": 6, \"brier\": 0.3, "
+    "\"reliability\": [\n"
+    "    { \"lo\": 0, \"hi\": 0.5, \"count\": 0, \"confidence\": null, \"accuracy\": null },\n"
+    "    { \"lo\": 0.5, \"hi\": 1, \"count\": 10, \"confidence\": 0.9, \"accuracy\": 0.8 }],\n"
+    "    \"temperature\": null },\n"
+    "  \"ood\": { \"in\": { \"name\": \"cifar10\", \"n\": 10 }, \"sets\": [{ \"name\": \"svhn\", "
+    "\"n\": 10, \"scores\": {\n"
+    "    \"logpx\": { \"auroc\": 0.75, \"roc\": [[0, 0], [0.25, 0.75], [1, 1]],\n"
+    "      \"hist\": { \"lo\": -2, \"hi\": 6, \"in\": [0, 2, 5, 3], \"out\": [4, 5, 1, 0] } } } }] "
+    "},\n"
+    "  \"attack\": { \"n\": 10, \"clean\": 80, \"curves\": [{ \"norm\": \"linf\", \"attack\": "
+    "\"pgd\", \"loss\": \"ce\",\n"
+    "    \"steps\": 40, \"restarts\": 1, \"radii\": [0, 0.0157, 0.0314], \"accuracy\": [80, 40, "
+    "10] }] },\n"
+    "  \"samples\": { \"files\": [\"grid.png\"], \"steps\": 40 } } }";
+
+// ---- a run folder -------------------------------------------------------------------------
+
+static char dir[] = "/tmp/jempp report 'XXXXXX", at[600];
+
+static const char *in_dir(const char *name) {
+    OK(path_join(at, sizeof at, dir, name, err));
+    return at;
+}
+
+static void put(const char *name, const char *text) {
+    Writer w = writer_open(in_dir(name));
+    write_bytes(&w, text, strlen(text));
+    OK(writer_close(&w, err));
+}
+
+static char *get(const char *path) {
+    char *text;
+    size_t n;
+    OK(file_read(path, 1 << 24, &text, &n, err));
+    return text;
+}
+
+static void put_grid(const char *name) {
+    Image im;
+    OK(image_new(&im, 6, 4, 3, err));
+    OK(image_write_png(&im, in_dir(name), err));
+    image_free(&im);
+}
+
+static int make_dir(void **state) {
+    (void)state;
+    return !mkdtemp(dir);
+}
+
+static const char *const FILES[] = { "log.tsv",    "diverged.tsv",         "run.json",
+                                     "eval.json",  "report.html",          "grid.png",
+                                     "other.html", "class-001-best-px.png" };
+
+static int empty_dir(void **state) {
+    (void)state;
+    for (size_t i = 0; i < LEN(FILES); i++) unlink(in_dir(FILES[i]));
+    for (int i = 0; i < N_FIGURE; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.png", figure_info[i].file);
+        unlink(in_dir(name));
+        snprintf(name, sizeof name, "%s.svg", figure_info[i].file);
+        unlink(in_dir(name));
+    }
+    return 0;
+}
+
+static int remove_dir(void **state) {
+    empty_dir(state);
+    return rmdir(dir);
+}
+
+// EVAL with the first `from` replaced.
+static char *edited(const char *text, const char *from, const char *to) {
+    const char *found = strstr(text, from);
+    if (!found) fail_msg("the fixture has no '%s'", from);
+    char *s = malloc(strlen(text) + strlen(to) + 1);
+    sprintf(s, "%.*s%s%s", (int)(found - text), text, to, found + strlen(from));
+    return s;
+}
+
+static int draws(void) {
+    const Panel panel = { .title = "x" };
+    char *data;
+    size_t n;
+    Err err = { 0 };
+    const int rc = plot_draw(&(Figure){ 90, 90, 1, 1, &panel }, PLOT_SVG, &data, &n, &err);
+    free(data);
+    if (rc) print_message("no pictures: %s\n", err.msg);
+    return !rc;
+}
+
+static void refused(const char *word, const char *other) {
+    Record r;
+    Err err = { 0 };
+    if (!record_read(&r, dir, &err)) fail_msg("taken, expected '%s'", word);
+    if (!strstr(err.msg, word) || !strstr(err.msg, other) || !strstr(err.msg, dir))
+        fail_msg("the message '%s' should hold '%s' and '%s'", err.msg, word, other);
+}
+
+// ---- the paper's figures ------------------------------------------------------------------
+
+static void figures_are_found_by_system_set_and_measure(void **state) {
+    (void)state;
+    assert_close(paper_figure("jempp-m10", "cifar10", "acc"), 93.5, 0);
+    assert_close(paper_figure("jempp-m10", "cifar100", "acc"), 74.5, 0);
+    assert_close(paper_figure("jem", "cifar10", "ece"), 4.2, 0);
+    assert_close(paper_figure("jempp-m20", "cifar10", "logpx:celeba"), .89, 0);
+    assert_close(paper_figure("softmax", "cifar10", "maxp:interp"), .77, 0);
+    assert_true(isnan(paper_figure("softmax", "cifar10", "logpx:interp")));
+    assert_true(isnan(paper_figure("jempp-m10", "mnist", "acc")));
+    assert_true(isnan(paper_figure("demo", "cifar10", "acc")));
+}
+
+static void a_file_stands_for_the_set_that_it_is_named_after(void **state) {
+    (void)state;
+    assert_close(paper_figure("jempp-m5", "cifar10", "logpx:cifar-file:/d/celeba.bin"), .74, 0);
+    assert_close(paper_figure("jempp-m5", "cifar10", "maxp:cifar-file:celeba.bin"), .78, 0);
+    assert_true(isnan(paper_figure("jempp-m5", "cifar10", "maxp:cifar-file:celebabel.bin")));
+    assert_true(isnan(paper_figure("jempp-m5", "cifar10", "gradnorm:cifar-file:celeba.bin")));
+    assert_true(isnan(paper_figure("jempp-m5", "cifar10", "maxp:cifar-file:celeba.bin/other")));
+}
+
+static void another_preset_is_compared_with_the_papers_own_choice(void **state) {
+    (void)state;
+    assert_string_equal(paper_system("jem"), "jem");
+    assert_string_equal(paper_system("demo"), "jempp-m10");
+    assert_string_equal(paper_system(""), "jempp-m10");
+    assert_string_equal(paper_label("jempp-m10"), "JEM++ M=10");
+    assert_null(paper_label("demo"));
+}
+
+// ---- reading ------------------------------------------------------------------------------
+
+static void a_log_is_read_column_by_column(void **state) {
+    (void)state;
+    Record r;
+    put("log.tsv", LOG);
+    put("diverged.tsv", "step\tepoch\tseconds\treason\n2\t1.25\t3\tthe loss\n");
+    OK(record_read(&r, dir, err));
+    assert_int_equal(r.log.n, 3);
+    assert_close(r.log.column[LOG_EPOCH][2], 1.5, 0);
+    assert_true(isnan(r.log.column[LOG_LOSS][1]));
+    assert_true(isnan(r.log.column[LOG_VALID][0]));
+    assert_close(r.log.column[LOG_VALID][1], 0.4, 0);
+    assert_int_equal(r.log.n_diverged, 1);
+    assert_close(r.log.diverged_epoch[0], 1.25, 0);
+    assert_int_equal(r.eval.there, 0);
+    record_free(&r);
+}
+
+static void a_line_that_is_still_being_written_does_not_count(void **state) {
+    (void)state;
+    Record r;
+    put("run.json", RUN);
+    put("log.tsv", "step\tepoch\n0\t0.5\n1\t0.");
+    OK(record_read(&r, dir, err));
+    assert_int_equal(r.log.n, 1);
+    record_free(&r);
+    put("log.tsv", "");
+    OK(record_read(&r, dir, err));
+    assert_int_equal(r.log.n, 0);
+    record_free(&r);
+}
+
+static void a_bad_log_is_refused_with_its_line(void **state) {
+    (void)state;
+    static const char *const CASES[][3] = {
+        { "step\tepoch\n0\tx\n", "line 2: epoch: found 'x'", "expected a number" },
+        { "step\tepoch\n0\t1 2\n", "line 2: epoch: found '1 2'", "expected a number" },
+        { "step\tepoch\n0\t1\n1\n", "line 3: 1 fields", "expected 2" },
+        { "step\tepoch\n0\t1\t2\n", "line 2: 3 fields", "expected 2" },
+        { "step\tepoch\n5\t1\n4\t2\n", "line 3: step 4", "after step 5" },
+        { "step\tepoch\n-1\t1\n", "line 2: step -1", "from 0 on" },
+        { "step\tepoch\nnan\t1\n", "line 2: step nan", "from 0 on" },
+        { "step\tloss\n0\t1\n", "no column 'epoch'", "log.tsv" },
+        { "step\tepoch\tepoch\n0\t1\t1\n", "'epoch' is there twice", "log.tsv" },
+        { "\n\n", "no column 'step'", "log.tsv" },
+    };
+    for (size_t i = 0; i < LEN(CASES); i++) {
+        put("log.tsv", CASES[i][0]);
+        refused(CASES[i][1], CASES[i][2]);
+    }
+    Writer w = writer_open(in_dir("log.tsv"));
+    write_bytes(&w, "step\tepoch\n0\0\n", 15);
+    OK(writer_close(&w, err));
+    refused("byte 12 is 0", "log.tsv");
+}
+
+static void an_evaluation_is_read_as_it_was_written(void **state) {
+    (void)state;
+    Record r;
+    put("eval.json", EVAL);
+    OK(record_read(&r, dir, err));
+    const Eval *e = &r.eval;
+    assert_int_equal(e->n_class, 2);
+    assert_string_equal(e->class_name[1], "dog");
+    assert_close(e->acc.confusion[1], 1, 0);
+    assert_true(isnan(e->acc.top5));
+    assert_int_equal(e->ece.as_is.n, 2);
+    assert_close(e->ece.as_is.edge[1], 0.5, 0);
+    assert_true(isnan(e->ece.as_is.accuracy[0]));
+    assert_int_equal(e->ece.scaled, 0);
+    assert_close(e->ood.set[0].score[SCORE_LOGPX].tpr[1], 0.75, 0);
+    assert_close(e->ood.set[0].score[SCORE_LOGPX].edge[4], 6, 0);
+    assert_int_equal(e->ood.set[0].score[SCORE_MAXP].there, 0);
+    assert_close(e->attack.curve[0].accuracy[2], 10, 0);
+    assert_string_equal(e->samples.file[0], "grid.png");
+    record_free(&r);
+}
+
+static void a_rounding_error_beyond_the_range_is_its_end(void **state) {
+    (void)state;
+    Record r;
+    char *text = edited(EVAL, "\"top1\": 80", "\"top1\": 100.0000000001");
+    put("eval.json", text);
+    OK(record_read(&r, dir, err));
+    assert_true(r.eval.acc.top1 == 100);
+    record_free(&r);
+    free(text);
+}
+
+static void a_bad_evaluation_is_refused_with_its_place(void **state) {
+    (void)state;
+    static const char *const CASES[][4] = {
+        { "\"jempp_eval\": 1", "\"jempp_eval\": 2", "its format is 2", "expected 1" },
+        { "\"jempp_eval\": 1", "\"other\": 1", "not made by jempp eval", "" },
+        { "{ \"jempp_eval\"", "{{ \"jempp_eval\"", "not JSON", "" },
+        { "\"top1\": 80", "\"top1\": \"80\"", "tasks.acc.top1: found a string", "a number" },
+        { "\"top1\": 80", "\"top1\": 1e300", "tasks.acc.top1: found 1e+300", "0 to 100" },
+        { "[\"cat\", \"dog\"]", "[\"cat\", 3]", "classes[1]: found a number", "a string" },
+        { "[\"cat\", \"dog\"]", "[\"cat\"]", "tasks.acc.per_class: 2 items", "expected 1" },
+        { "[\"cat\", \"dog\"]", "null", "tasks.acc.per_class: needs", "classes" },
+        { "[80, 80]", "{}", "tasks.acc.per_class: found an object", "an array" },
+        { "[[4, 1], [1, 4]]", "[[4, 1]]", "tasks.acc.confusion: 1 items", "expected 2" },
+        { "[[4, 1], [1, 4]]", "[[4, 1], [1]]", "tasks.acc.confusion[1]: 1 items", "expected 2" },
+        { "[[4, 1], [1, 4]]", "[[4, 1], [1, -4]]", "tasks.acc.confusion[1][1]: found -4", "" },
+        { "[[4, 1], [1, 4]]", "[[4, 1], 7]", "tasks.acc.confusion[1]: found a number", "an array" },
+        { "\"lo\": 0.5", "\"lo\": 0.6", "tasks.ece.reliability[1]: from 0.6 to 1", "begin where" },
+        { "\"lo\": 0.5", "\"lo\": null", "tasks.ece.reliability[1]: from nan", "begin where" },
+        { "\"temperature\": null", "\"temperature\": 2", "tasks.ece.temperature", "an object" },
+        { "[0.25, 0.75]", "[0.25]", "tasks.ood.sets[0].scores.logpx.roc[1]: 1 items",
+          "expected 2" },
+        { "[0.25, 0.75]", "[0.25, 1.5]", "roc[1][1]: found 1.5", "0 to 1" },
+        { "\"hi\": 6", "\"hi\": -2", "logpx.hist: 4 and 4 bins from -2 to -2", "lo below hi" },
+        { "[4, 5, 1, 0]", "[4, 5]", "logpx.hist.out: 2 items", "expected 4" },
+        { "[0, 2, 5, 3]", "[]", "logpx.hist: 0 and 4 bins", "as many of both" },
+        { "[80, 40, 10]", "[80, 40]", "tasks.attack.curves[0].accuracy: 2 items", "expected 3" },
+        { "\"norm\": \"linf\"", "\"norm\": 1", "tasks.attack.curves[0].norm", "a string" },
+        { "\"grid.png\"", "\"../../etc/passwd\"", "tasks.samples.files[0]", "no name of a file" },
+        { "\"grid.png\"", "\"/etc/passwd\"", "tasks.samples.files[0]", "no name of a file" },
+        { "\"tasks\": {", "\"tasks\": [], \"more\": {", "tasks: found an array", "an object" },
+    };
+    for (size_t i = 0; i < LEN(CASES); i++) {
+        char *text = edited(EVAL, CASES[i][0], CASES[i][1]);
+        put("eval.json", text);
+        refused(CASES[i][2], CASES[i][3]);
+        free(text);
+    }
+    char many[8000] = "[0", *text;
+    while (strlen(many) < 7900) strcat(many, ",0");
+    strcat(many, "]");
+    text = edited(EVAL, "[0, 0.0157, 0.0314]", many);
+    put("eval.json", text);
+    refused("radii: ", "at most 1000");
+    free(text);
+    memset(many, 'x', 1500);
+    memcpy(many, "\"", 1), memcpy(many + 1499, "\"", 2);
+    text = edited(EVAL, "\"svhn\"", many);
+    put("eval.json", text);
+    refused("tasks.ood.sets[0].name: a string of 1498 bytes", "at most");
+    free(text);
+}
+
+static void a_folder_that_is_no_run_is_refused(void **state) {
+    (void)state;
+    Record r;
+    Err err = { 0 };
+    refused("neither log.tsv nor run.json nor eval.json", "");
+    assert_int_equal(record_read(&r, "/nonexistent", &err), -1);
+    assert_non_null(strstr(err.msg, "/nonexistent: no such run folder"));
+    put("run.json", "[]");
+    refused("run.json: found an array", "an object");
+}
+
+// ---- pictures -----------------------------------------------------------------------------
+
+static int count_colour(const Image *im, int r, int g, int b) {
+    int n = 0;
+    for (int i = 0; i < im->w * im->h; i++)
+        n += abs(im->p[3 * i] - r) < 4 && abs(im->p[3 * i + 1] - g) < 4 &&
+             abs(im->p[3 * i + 2] - b) < 4;
+    return n;
+}
+
+static void every_picture_is_made_in_its_size_with_its_inks(void **state) {
+    (void)state;
+    static const struct {
+        int w, h, rgb[2][3];
+    } WANTED[N_FIGURE] = {
+        [FIG_CURVES] = { 960, 640, { { 0, 114, 178 }, { 213, 94, 0 } } },
+        [FIG_CONFUSION] = { 760, 720, { { 27, 77, 123 }, { 141, 166, 189 } } },
+        [FIG_RELIABILITY] = { 480, 600, { { 0, 114, 178 }, { 230, 159, 0 } } },
+        [FIG_DENSITY] = { 560, 300, { { 0, 158, 115 }, { 213, 94, 0 } } },
+        [FIG_ROC] = { 520, 470, { { 0, 114, 178 }, { 115, 115, 115 } } },
+        [FIG_ATTACK] = { 560, 400, { { 0, 114, 178 }, { 115, 115, 115 } } },
+    };
+    if (!draws()) skip();
+    put("log.tsv", LOG);
+    put("eval.json", EVAL);
+    OK(report_pictures(dir, err));
+    for (int i = 0; i < N_FIGURE; i++) {
+        char name[64];
+        Image im;
+        snprintf(name, sizeof name, "%s.png", figure_info[i].file);
+        OK(image_read(&im, in_dir(name), 3, err));
+        assert_int_equal(im.w, PLOT_SCALE * WANTED[i].w);
+        assert_int_equal(im.h, PLOT_SCALE * WANTED[i].h);
+        for (int k = 0; k < 2; k++) {
+            const int *c = WANTED[i].rgb[k];
+            if (count_colour(&im, c[0], c[1], c[2]) < (i == FIG_CONFUSION ? 100000 : 300))
+                fail_msg("%s has no (%d, %d, %d)", name, c[0], c[1], c[2]);
+        }
+        image_free(&im);
+        snprintf(name, sizeof name, "%s.svg", figure_info[i].file);
+        char *svg = get(in_dir(name));
+        assert_non_null(strstr(svg, "<svg "));
+        assert_non_null(strstr(svg, "</svg>"));
+        free(svg);
+    }
+}
+
+static void pictures_survive_odd_numbers(void **state) {
+    (void)state;
+    if (!draws()) skip();
+    put("log.tsv", "step\tepoch\tloss\tfxq\n0\t0\t-1e300\tinf\n1\t0\t1e14\t-1e14\n2\t0\tnan\t\n");
+    char *text = edited(EVAL, "[4, 5, 1, 0]", "[0, 0, 0, 0]"),
+         *more = edited(text, "[[4, 1]", "[[0, 0]");
+    put("eval.json", more);
+    OK(report_pictures(dir, err));
+    free(text);
+    free(more);
+    text = edited(EVAL, "\"lo\": -2, \"hi\": 6", "\"lo\": -1e12, \"hi\": 1e12");
+    more = edited(text, "[0, 0.0157, 0.0314]", "[null, 1e4, 1e4]");
+    put("eval.json", more);
+    OK(report_pictures(dir, err));
+    free(text);
+    free(more);
+}
+
+// ---- the page -----------------------------------------------------------------------------
+
+// The page without what is in data: URIs.
+static char *page_text(const char *name) {
+    char *html = get(in_dir(name)), *to = html;
+    for (const char *s = html; *s;) {
+        if (!strncmp(s, "base64,", 7)) s += strcspn(s, "\"");
+        else *to++ = *s++;
+    }
+    *to = 0;
+    return html;
+}
+
+static void write_report(const char *out) {
+    Err err = { 0 };
+    char *said = report_write(dir, out, &err);
+    if (!said) fail_msg("%s", err.msg);
+    free(said);
+}
+
+static int count_words(const char *text, const char *word) {
+    int n = 0;
+    for (const char *s = text; (s = strstr(s, word)); s++) n++;
+    return n;
+}
+
+static void the_page_holds_everything_and_refers_to_nothing(void **state) {
+    (void)state;
+    static const char *const OUTSIDE[] = { "http:", "https:",  "//",    "<script",
+                                           "<link", "<iframe", "url(",  "@import",
+                                           "file:", "<object", "<embed" };
+    put("log.tsv", LOG);
+    put("run.json", RUN);
+    put("eval.json", EVAL);
+    put_grid("grid.png");
+    write_report("");
+    char *html = page_text("report.html");
+    for (size_t i = 0; i < LEN(OUTSIDE); i++)
+        if (strstr(html, OUTSIDE[i])) fail_msg("the page has '%s'", OUTSIDE[i]);
+    assert_int_equal(count_words(html, "src="), count_words(html, "src=\"data:image/"));
+    assert_int_equal(count_words(html, "href="), 0);
+    assert_int_equal(count_words(html, "data:image/svg+xml;"), draws() ? N_FIGURE : 0);
+    assert_int_equal(count_words(html, "data:image/png;"), 1);
+    assert_non_null(strstr(html, "paper: JEM++ M=5"));
+    assert_non_null(strstr(html, "<td class=n>80.00 %</td><td class=n>91.10 %</td>"));
+    assert_non_null(strstr(html, "<td class=n>0.750</td><td class=n>0.89</td>"));
+    assert_non_null(
+        strstr(html, "<td class=n>2.00</td><td class=n>12.50</td>")); // minutes an epoch
+    assert_non_null(strstr(html, "<td class=n>4/255</td><td class=n>8.01/255</td>"));
+    assert_non_null(strstr(html, "<b>steps = 5</b>"));
+    assert_non_null(strstr(html, "--tasks speed"));
+    assert_null(strstr(html, "--tasks acc"));
+    free(html);
+}
+
+static void the_page_of_a_bare_run_says_what_is_missing(void **state) {
+    (void)state;
+    put("log.tsv", LOG);
+    write_report("");
+    char *html = page_text("report.html"), command[200];
+    assert_int_equal(count_words(html, " --tasks "), 6);
+    assert_null(strstr(html, "paper"));                     // there is nothing to compare with
+    // the folder's name has a space and a quote in it, and the command is still one to copy
+    snprintf(command, sizeof command,
+             "jempp eval &#39;/tmp/jempp report &#39;\\&#39;&#39;%s&#39; --tasks ood",
+             strrchr(dir, '\'') + 1);
+    assert_non_null(strstr(html, command));
+    free(html);
+}
+
+static void foreign_words_are_no_markup(void **state) {
+    (void)state;
+    char *text = edited(EVAL, "\"cat\"", "\"<script>alert(1)</script>\\u0001\"");
+    char *more = edited(text, "\"svhn\"", "\"\\\" onload='x' & <b>\"");
+    char *run = edited(RUN, "\"5\"", "\"</style><img src=x>\"");
+    put("eval.json", more);
+    put("run.json", run);
+    write_report("");
+    char *html = page_text("report.html");
+    assert_null(strstr(html, "<script"));
+    assert_null(strstr(html, "<img src=x"));
+    assert_null(strstr(html, "onload='x'"));
+    assert_non_null(strstr(html, "&lt;script&gt;alert(1)&lt;/script&gt;\u00b7"));
+    assert_non_null(strstr(html, "&quot; onload=&#39;x&#39; &amp; &lt;b&gt;"));
+    assert_int_equal(count_words(html, "</style>"), 1);
+    free(html);
+    free(text);
+    free(more);
+    free(run);
+}
+
+static void a_sample_grid_that_is_no_picture_is_named(void **state) {
+    (void)state;
+    put("eval.json", EVAL);
+    write_report("");
+    char *html = page_text("report.html");
+    assert_non_null(strstr(html, "grid.png: No such file"));
+    free(html);
+    put("grid.png", "GIF89a");
+    write_report("");
+    html = page_text("report.html");
+    assert_non_null(strstr(html, "grid.png: "));
+    assert_int_equal(count_words(html, "data:image/png;"), 0);
+    free(html);
+}
+
+static void pages_of_classes_carry_their_names_and_fold_away(void **state) {
+    (void)state;
+    char *text = edited(EVAL, "\"grid.png\"", "\"class-001-best-px.png\", \"grid.png\"");
+    put("eval.json", text);
+    put_grid("grid.png");
+    put_grid("class-001-best-px.png");
+    write_report("");
+    char *html = page_text("report.html");
+    const char *folded = strstr(html, "<details>"), *plain = strstr(html, "<figcaption>grid.png");
+    assert_true(folded && plain && plain < folded);
+    assert_non_null(strstr(folded, "<figcaption>dog: highest p(x): class-001-best-px.png"));
+    free(html);
+    free(text);
+}
+
+static void a_page_elsewhere_leaves_the_folder_alone(void **state) {
+    (void)state;
+    char other[600];
+    put("log.tsv", LOG);
+    snprintf(other, sizeof other, "%s", in_dir("other.html"));
+    write_report(other);
+    assert_true(file_exists(other));
+    assert_false(file_exists(in_dir("report.html")));
+    assert_false(file_exists(in_dir("curves.png")));
+}
+
+static void without_the_module_the_page_says_so(void **state) {
+    (void)state;
+    char *before = getenv("JEMPP_MODULE_DIR") ? strdup(getenv("JEMPP_MODULE_DIR")) : NULL;
+    Err err = { 0 };
+    put("log.tsv", LOG);
+    setenv("JEMPP_MODULE_DIR", dir, 1);
+    if (report_pictures(dir, &err)) {
+        assert_int_equal(err.kind, ERR_DEV);
+        assert_non_null(strstr(err.msg, "jempp-plot.so"));
+        err = (Err){ 0 };
+        char *said = report_write(dir, "", &err);
+        assert_non_null(said);
+        assert_non_null(strstr(said, "plots are left out: jempp-plot.so"));
+        free(said);
+        char *html = page_text("report.html");
+        assert_non_null(strstr(html, "The picture is left out: jempp-plot.so"));
+        free(html);
+    } else {
+        print_message("one is installed: it was used\n");
+    }
+    if (before) setenv("JEMPP_MODULE_DIR", before, 1);
+    else unsetenv("JEMPP_MODULE_DIR");
+    free(before);
+}
+
+#define IN_DIR(test) cmocka_unit_test_teardown(test, empty_dir)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_are_found_by_system_set_and_measure),
+        cmocka_unit_test(a_file_stands_for_the_set_that_it_is_named_after),
+        cmocka_unit_test(another_preset_is_compared_with_the_papers_own_choice),
+        IN_DIR(a_log_is_read_column_by_column),
+        IN_DIR(a_line_that_is_still_being_written_does_not_count),
+        IN_DIR(a_bad_log_is_refused_with_its_line),
+        IN_DIR(an_evaluation_is_read_as_it_was_written),
+        IN_DIR(a_rounding_error_beyond_the_range_is_its_end),
+        IN_DIR(a_bad_evaluation_is_refused_with_its_place),
+        IN_DIR(a_folder_that_is_no_run_is_refused),
+        IN_DIR(every_picture_is_made_in_its_size_with_its_inks),
+        IN_DIR(pictures_survive_odd_numbers),
+        IN_DIR(the_page_holds_everything_and_refers_to_nothing),
+        IN_DIR(the_page_of_a_bare_run_says_what_is_missing),
+        IN_DIR(foreign_words_are_no_markup),
+        IN_DIR(a_sample_grid_that_is_no_picture_is_named),
+        IN_DIR(pages_of_classes_carry_their_names_and_fold_away),
+        IN_DIR(a_page_elsewhere_leaves_the_folder_alone),
+        IN_DIR(without_the_module_the_page_says_so),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
