@@ -3,6 +3,9 @@
 # Each flag set keeps its own objects: build/release, asan, poison, double, cov. The release program
 # and its modules lie in build/, those of another set in the set's folder.
 
+VERSION   := $(shell sed -n 's/^.define JEMPP_VERSION "\(.*\)".*/\1/p' include/jempp.h)
+SOVERSION := $(firstword $(subst ., ,$(VERSION)))# of the library: it changes when programs must be rebuilt
+
 # ---- what it is built from
 PACKAGES      := libpng libjpeg libwebp libwebpmux zlib libarchive libcjson libcurl
 TEST_PACKAGES := cmocka
@@ -19,8 +22,15 @@ CUDA   := $(CUDA)
 CUDNN  := $(CUDNN)
 GPUS   ?= 80 90# compute capabilities that the cuda module carries code for
 
-PREFIX ?= /usr/local
-MODULE_HOME := $(PREFIX)/lib/jempp
+# ---- where it is installed
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR    ?= $(PREFIX)/share
+ZSHDIR     ?= $(DATADIR)/zsh/site-functions
+MODULE_DIR := $(LIBDIR)/jempp-$(SOVERSION)
+MODULE_NEAR := $(shell realpath -m --relative-to=$(BINDIR) $(MODULE_DIR))
 
 # ---- flags
 SET ?= release
@@ -49,7 +59,7 @@ NVCC      = $(CUDA)/bin/nvcc
 NVCCFLAGS = -std=c++17 -O3 -g -Isrc -lineinfo $(filter -D%,$(SETFLAGS.$(SET))) \
             $(foreach g,$(GPUS),-gencode arch=compute_$(g),code=sm_$(g)) \
             -gencode arch=compute_$(lastword $(GPUS)),code=compute_$(lastword $(GPUS)) \
-            -Xcompiler=-fPIC,-fvisibility=hidden,-Wall$(if $(WERROR),$(comma)-Werror)
+            -Xfatbin=-compress-all -Xcompiler=-fPIC,-fvisibility=hidden,-Wall$(if $(WERROR),$(comma)-Werror)
 comma := ,
 
 # ---- files
@@ -66,6 +76,8 @@ MPI_SRC  := $(wildcard src/dev/comm_mpi.c)
 CUDA_SRC := $(wildcard src/dev/cuda*.cu)
 
 LIB      := $(OBJ)/libjempp.a
+PARTS    := $(OBJ)/parts# what only an installed jempp has
+SONAME   := libjempp.so.$(SOVERSION)
 BASE_OBJ := $(call objects,src/base/err.c src/base/arena.c)# a module brings its own
 CPU_OBJ  := $(call objects,$(CPU_SRC)) $(foreach i,$(ISAS),$(patsubst src/%.c,$(OBJ)/%-$(i).o,$(ISA_SRC)))
 CUDA_OBJ := $(patsubst src/%.cu,$(OBJ)/%.o,$(CUDA_SRC))
@@ -85,7 +97,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison cov bench bench-torch demo lint format print-libs install clean help FORCE
+.PHONY: all tests run test asan poison cov bench bench-torch demo lint format install uninstall clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -145,12 +157,33 @@ lint:
 format:
 	tools/format.sh --fix $(FORMATTED)
 
-print-libs:     # what a program of one's own is linked with, after libjempp.a
-	@echo -fopenmp $(LIBS)
+# FILE:PLACE; the program does not need the library, which is for programs of others. uninstall takes away the
+# same, modules of an earlier build with them, and the folders that are ours alone if they are empty.
+INSTALLED = $(BIN)/jempp:$(BINDIR)/jempp \
+            $(PARTS)/libjempp.so.$(VERSION):$(LIBDIR)/libjempp.so.$(VERSION) \
+            $(PARTS)/libjempp.a:$(LIBDIR)/libjempp.a \
+            $(PARTS)/jempp.pc:$(LIBDIR)/pkgconfig/jempp.pc \
+            include/jempp.h:$(INCLUDEDIR)/jempp.h \
+            $(PARTS)/man:$(DATADIR)/man/man1/jempp.1 \
+            $(PARTS)/bash-completion:$(DATADIR)/bash-completion/completions/jempp \
+            $(PARTS)/zsh-completion:$(ZSHDIR)/_jempp \
+            $(foreach p,$(PRESETS),$(p):$(DATADIR)/jempp/$(p)) \
+            $(foreach m,$(MODULES),$(m):$(MODULE_DIR)/$(notdir $(m)))
+LINKS   = $(LIBDIR)/$(SONAME) $(LIBDIR)/libjempp.so
+FOLDERS = $(MODULE_DIR) $(DATADIR)/jempp/presets $(DATADIR)/jempp
+part    = $(word $(1),$(subst :, ,$(2)))
 
-install: all
-	install -D $(BIN)/jempp $(DESTDIR)$(PREFIX)/bin/jempp
-	$(if $(strip $(MODULES)),install -D -t $(DESTDIR)$(MODULE_HOME) $(MODULES))
+install: all $(foreach i,$(INSTALLED),$(call part,1,$(i)))
+	$(Q)$(foreach i,$(INSTALLED),install -D -m $(if $(filter $(BIN)/jempp:%,$(i)),755,644) \
+	    $(call part,1,$(i)) $(DESTDIR)$(call part,2,$(i)) &&) \
+	for link in $(LINKS); do ln -sf libjempp.so.$(VERSION) $(DESTDIR)$$link; done
+	@echo "installed in $(DESTDIR)$(PREFIX)"
+
+uninstall:
+	$(Q)rm -f $(foreach i,$(INSTALLED),$(DESTDIR)$(call part,2,$(i))) $(addprefix $(DESTDIR),$(LINKS)) \
+	    $(DESTDIR)$(MODULE_DIR)/jempp-*.so
+	$(Q)for folder in $(addprefix $(DESTDIR),$(FOLDERS)); do \
+	    [ ! -d $$folder ] || rmdir --ignore-fail-on-non-empty $$folder; done
 
 clean:
 	rm -rf build
@@ -164,26 +197,29 @@ help:
 	@echo "make bench-torch  our step against PyTorch's; MODEL= BATCH= STEPS="
 	@echo "make demo         trains a small model in minutes and shows what it makes"
 	@echo "make lint|format  style and static checks | reformat the .c files"
-	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR"
+	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR; make uninstall"
 	@echo "make clean        removes build/"
 	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= switch a part off"
 
 # ---- rules
 Q := $(if $(V),,@)
-MISSING := $(if $(filter clean help lint format,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do pkg-config --exists $$p || echo $$p; done))
+MISSING := $(if $(filter clean help lint format uninstall,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do pkg-config --exists $$p || echo $$p; done))
 $(if $(MISSING),$(error missing: $(MISSING). ./make.sh installs what is needed))
 
-# Objects depend on the flags they were made with: a changed flag rebuilds, an unchanged one does not.
-FLAGS_NOW := $(CC) $(BASEFLAGS) $(CPPFLAGS) $(CFLAGS) $(FAST) $(MODULE_HOME) $(GPUS)
-$(OBJ)/flags: FORCE
-	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
+# Files that change with their text alone: what depends on one is made anew when the text changes.
+define text_rule
+$(OBJ)/$(1): FORCE
+	@mkdir -p $$(@D); echo '$(2)' | cmp -s - $$@ || echo '$(2)' > $$@
+endef
+REVISION := $(shell git describe --always --dirty 2>/dev/null)
+$(eval $(call text_rule,flags,$(CC) $(BASEFLAGS) $(CPPFLAGS) $(CFLAGS) $(FAST) $(GPUS)))
+$(eval $(call text_rule,revision,$(REVISION)))
+$(eval $(call text_rule,places,$(PREFIX) $(INCLUDEDIR) $(MODULE_DIR) $(MODULE_NEAR) $(VERSION)))
 
-REVISION := $(or $(shell git describe --always --dirty 2>/dev/null),unknown)
-$(OBJ)/revision: FORCE
-	@mkdir -p $(@D); echo '$(REVISION)' | cmp -s - $@ || echo '$(REVISION)' > $@
 $(OBJ)/run/api.o: $(OBJ)/revision
-$(OBJ)/run/api.o: DEFINE = -DJEMPP_REVISION='"$(REVISION)"'
-$(OBJ)/dev/backend.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_HOME)"'
+$(OBJ)/run/api.o: DEFINE = $(if $(REVISION),-DJEMPP_REVISION='"$(REVISION)"')
+$(OBJ)/dev/backend.o: $(OBJ)/places
+$(OBJ)/dev/backend.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_DIR)"' -DJEMPP_MODULES_NEAR='"$(MODULE_NEAR)"'
 $(call objects,$(CPU_SRC)): DEFINE = $(FAST)
 $(call objects,$(MPI_SRC)): CC = $(MPI)
 
@@ -209,9 +245,41 @@ $(OBJ)/presets.c: tools/embed.sh $(PRESETS) presets
 $(OBJ)/presets.o: $(OBJ)/presets.c $(OBJ)/flags
 	$(Q)$(COMPILE) -c $< -o $@
 
-$(LIB): $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
+LIB_OBJ := $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
+$(LIB): $(LIB_OBJ)
 	@echo "ar    $@"
 	$(Q)rm -f $@; $(AR) rcs $@ $^
+
+$(PARTS)/libjempp.so.$(VERSION): $(LIB_OBJ)
+	@mkdir -p $(@D); echo "link  $@"
+	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs $^ $(LIBS) -o $@
+
+# One object, so that names which are not in jempp.h can be taken away: a program may have its own.
+$(PARTS)/libjempp.a: $(LIB_OBJ)
+	@mkdir -p $(@D); echo "ar    $@"
+	$(Q)$(CC) -r -nostdlib $^ -o $(@:.a=.o)
+	$(Q)$(shell $(CC) -print-prog-name=objcopy) --localize-hidden $(@:.a=.o)
+	$(Q)rm -f $@; $(AR) rcs $@ $(@:.a=.o)
+
+define PC
+prefix=$(PREFIX)
+libdir=$(LIBDIR)
+includedir=$(INCLUDEDIR)
+
+Name: jempp
+Description: joint energy-based models: train, classify, score, sample
+Version: $(VERSION)
+Libs: -L$${libdir} -ljempp
+Libs.private: -fopenmp $(LIBS)
+Cflags: -I$${includedir}
+endef
+$(PARTS)/jempp.pc: $(OBJ)/places Makefile
+	@mkdir -p $(@D)
+	$(file > $@,$(PC))
+
+$(PARTS)/man $(PARTS)/bash-completion $(PARTS)/zsh-completion: $(BIN)/jempp
+	@mkdir -p $(@D)
+	$(Q)$(BIN)/jempp $(@F) > $@
 
 $(BIN)/jempp: $(call objects,$(CLI_SRC)) $(LIB)
 	@echo "link  $@"

@@ -2,29 +2,39 @@
 #include "dev/backend.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #ifndef JEMPP_MODULES
-#define JEMPP_MODULES "/usr/local/lib/jempp"
+#define JEMPP_MODULES "/usr/local/lib/jempp-0"
+#define JEMPP_MODULES_NEAR "../lib/jempp-0"           // the same, seen from the installed program
 #endif
 
-// The folder of the running program, or "" where the system does not tell.
-static void program_dir(char dir[PATH_MAX]) {
-    ssize_t n = readlink("/proc/self/exe", dir, PATH_MAX - 1);
-    dir[n > 0 ? n : 0] = 0;
+const char *const dev_names[] = { "cuda", "cpu", "ref", NULL };
+
+// The folder of the file that this code is in, program or shared library; "" where nobody knows.
+static void own_dir(char dir[PATH_MAX]) {
+    static const char here;
+    Dl_info info;
+    struct link_map *map = NULL;
+    const int known = dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP);
+    const char *file = known && map->l_name[0] ? map->l_name : "/proc/self/exe";
+    if (!realpath(file, dir)) dir[0] = 0;
     char *slash = strrchr(dir, '/');
     if (slash) *slash = 0;
 }
 
-// Tries DIR/jempp-NAME.so in each place; the first that exists decides.
+// Tries DIR/jempp-NAME.so in each place; the first that exists decides. Before the place that was
+// compiled in comes the one near the program, so that an installed tree may be moved.
 static void *module_load(const char *name, Err *err) {
-    char here[PATH_MAX], path[PATH_MAX + 64];
-    program_dir(here);
+    char here[PATH_MAX], near[PATH_MAX + 64], path[PATH_MAX + 128];
+    own_dir(here);
+    snprintf(near, sizeof near, "%s/" JEMPP_MODULES_NEAR, here);
     const char *env = getenv("JEMPP_MODULE_DIR");
-    const char *dirs[] = { env ? env : here, here, JEMPP_MODULES };
+    const char *dirs[] = { env ? env : here, here, near, JEMPP_MODULES };
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         if (snprintf(path, sizeof path, "%s/jempp-%s.so", dirs[i], name) >= (int)sizeof path)
             continue;
@@ -64,15 +74,14 @@ static int open_one(Dev *dev, const char *name, const DevOpts *opts, Err *err) {
 int dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Err *err) {
     if (note) note[0] = 0;
     if (strcmp(name, "auto") != 0) {
-        if (strcmp(name, "ref") && strcmp(name, "cpu") && strcmp(name, "cuda"))
-            return err_set(err, ERR_ARG, "device '%s' is not known: auto, cpu, cuda or ref", name);
-        return open_one(dev, name, opts, err);
+        for (const char *const *known = dev_names; *known; known++)
+            if (!strcmp(name, *known)) return open_one(dev, name, opts, err);
+        return err_set(err, ERR_ARG, "device '%s' is not known: auto, cpu, cuda or ref", name);
     }
-    static const char *const order[] = { "cuda", "cpu" };
     Err why = { 0 };
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+    for (const char *const *known = dev_names; strcmp(*known, "ref") != 0; known++) {
         why = (Err){ 0 };
-        if (!open_one(dev, order[i], opts, &why)) return 0;
+        if (!open_one(dev, *known, opts, &why)) return 0;
         if (why.kind == ERR_ARG)
             return err_set(err, ERR_ARG, "%s", why.msg); // ref would not do it either
     }

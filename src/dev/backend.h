@@ -219,7 +219,9 @@ struct Dev {
 extern const Backend backend_ref;
 
 // Opens "ref", "cpu", "cuda" or "auto": cuda where there is one, else cpu, else ref with the reason in
-// `note` (which may be NULL). Modules are looked for beside the program and where it is installed.
+// `note` (which may be NULL). Modules are looked for in JEMPP_MODULE_DIR, beside the program or the
+// library, and where modules are installed.
+extern const char *const dev_names[];         // all but "auto", the first choice first; NULL at the end
 int  dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Err *err);
 void dev_close(Dev *dev);
 int  dev_check(const Dev *dev, Err *err);     // 0, or -1 and the device's first error
