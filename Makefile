@@ -7,7 +7,8 @@ VERSION   := $(shell sed -n 's/^.define JEMPP_VERSION "\(.*\)".*/\1/p' include/j
 SOVERSION := $(firstword $(subst ., ,$(VERSION)))# of the library: it changes when programs must be rebuilt
 
 # ---- what it is built from
-PACKAGES      := libpng libjpeg libwebp libwebpmux zlib libarchive libcjson libcurl
+LINKED        := libpng libjpeg libwebp libwebpmux zlib libarchive libcjson
+PACKAGES      := $(LINKED) libcurl# which is loaded when it is needed
 TEST_PACKAGES := cmocka
 
 # ---- optional parts: found where they are, switched off by giving nothing (make CUDA=)
@@ -47,7 +48,7 @@ PKGFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g -fopenmp -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
 COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
 LINK     = $(CC) -fopenmp $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
-LIBS     = $(shell pkg-config --libs $(PACKAGES)) -ldl -lm
+LIBS     = $(shell pkg-config --libs $(LINKED)) -ldl -lm
 
 # Kernels that the compiler vectorises are built once for each instruction set; the module chooses.
 ISAS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx512 avx2) base

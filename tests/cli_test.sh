@@ -79,6 +79,10 @@ expect 0 '"name": "shapes"' data list --json
 is_json data list --json
 expect 0 'shapes: 5000 training images, 3 x 16 x 16' data check shapes --side 16
 
+mkdir no-curl && : >no-curl/libcurl.so.4
+LD_LIBRARY_PATH=no-curl expect 1 'fetching needs libcurl: ' data fetch mnist --data-dir fetched
+[ ! -e fetched/mnist/train-images-idx3-ubyte.gz.part ] || bad "a file was begun that nothing can be put into"
+
 # ---- a tiny model all the way
 net="--model wrn-10-1 --stem 4x4 --side 16"
 expect 0 'whole iteration, M = 1, px shared' bench $net --batch 2 --steps 1 --iterations 2 --threads 1
