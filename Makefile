@@ -1,6 +1,6 @@
 # Makefile - builds jempp. `make help` lists the targets; ./make.sh installs what is missing first.
 #
-# Each flag set keeps its own objects: build/release, asan, poison, double, cov. The release program
+# Each flag set keeps its own objects: build/release, asan, poison, double, cov, bundle. The release program
 # and its modules lie in build/, those of another set in the set's folder.
 
 VERSION   := $(shell sed -n 's/^.define JEMPP_VERSION "\(.*\)".*/\1/p' include/jempp.h)
@@ -40,7 +40,8 @@ SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fn
 SETFLAGS.poison  := -O2 -DPOISON
 SETFLAGS.double  := -O2 -DREAL=double
 SETFLAGS.cov     := -O0 --coverage
-$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov))
+SETFLAGS.bundle  := -O2
+$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, bundle))
 
 WARN     := -Wall -Wextra -Wshadow -Wpedantic $(if $(WERROR),-Werror)
 DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
@@ -48,7 +49,18 @@ PKGFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g -fopenmp -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
 COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
 LINK     = $(CC) -fopenmp $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
-LIBS     = $(shell pkg-config --libs $(LINKED)) -ldl -lm
+LIBS     = $(call libs_of,$(LINKED)) -ldl -lm
+
+# A bundle goes where these libraries may not be: it takes in those that there are archives of, and looks
+# for the others in its lib/, on behalf of its modules too (an old-style rpath does that).
+libs_of  = $(shell pkg-config --libs $(1))
+ifeq ($(SET),bundle)
+there    = $(filter /%,$(shell $(CC) -print-file-name=lib$(1)))
+archive  = $(if $(call there,$(1).a),-l:lib$(1).a,$(if $(call there,$(1).so),-l$(1)))
+libs_of  = -Wl,--start-group $(foreach l,$(shell pkg-config --static --libs $(1)),$(if \
+             $(filter-out -lm -ldl -lpthread,$(filter -l%,$(l))),$(call archive,$(l:-l%=%)),$(l))) -Wl,--end-group
+LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
+endif
 
 # Kernels that the compiler vectorises are built once for each instruction set; the module chooses.
 ISAS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx512 avx2) base
@@ -83,7 +95,7 @@ BASE_OBJ := $(call objects,src/base/err.c src/base/arena.c)# a module brings its
 CPU_OBJ  := $(call objects,$(CPU_SRC)) $(foreach i,$(ISAS),$(patsubst src/%.c,$(OBJ)/%-$(i).o,$(ISA_SRC)))
 CUDA_OBJ := $(patsubst src/%.cu,$(OBJ)/%.o,$(CUDA_SRC))
 MODULES  := $(if $(and $(ONEDNN),$(CPU_SRC)),$(BIN)/jempp-cpu.so) \
-            $(if $(and $(filter release,$(SET)),$(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
+            $(if $(and $(filter release bundle,$(SET)),$(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
             $(if $(and $(MPI),$(MPI_SRC)),$(BIN)/jempp-mpi.so)
 
 # ---- tests: TESTS="test_ops check_layers" picks some
@@ -98,7 +110,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison cov bench bench-torch demo lint format install uninstall clean help FORCE
+.PHONY: all tests run test asan poison cov bench bench-torch demo lint format install uninstall bundle bundle-folder clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -186,6 +198,28 @@ uninstall:
 	$(Q)for folder in $(addprefix $(DESTDIR),$(FOLDERS)); do \
 	    [ ! -d $$folder ] || rmdir --ignore-fail-on-non-empty $$folder; done
 
+# A folder to carry to a machine that has the device's own libraries and little else: DEVICE=cuda, cpu, or
+# nothing for all modules. What it cannot take in is copied to lib/, but for what a system has anyway.
+BUNDLE         := build/jempp-$(VERSION)$(DEVICE:%=-%)
+BUNDLE_MODULES := $(filter %-$(or $(DEVICE),%).so,$(MODULES))
+BUNDLE_TESTS   := $(patsubst tests/%.c,$(OBJ)/tests/%,$(wildcard tests/test_golden.c tests/test_iterate.c \
+                    $(patsubst jempp-%.so,tests/test_%.c,$(notdir $(BUNDLE_MODULES)))))
+IN_SYSTEM      := /(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcu[a-z]*|ld-linux[^/]*)\.so
+bundle:
+	@$(MAKE) --no-print-directory SET=bundle bundle-folder
+
+bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
+	$(if $(BUNDLE_MODULES),,$(error DEVICE=$(DEVICE): its module cannot be built here; `make` says why))
+	$(Q)rm -rf $(BUNDLE)
+	$(Q)install -D -s -t $(BUNDLE)/bin $(BIN)/jempp
+	$(Q)install -D -s -t $(BUNDLE)/lib/$(notdir $(MODULE_DIR)) -m 644 $(BUNDLE_MODULES)
+	$(Q)install -D -s -t $(BUNDLE)/tests $(BUNDLE_TESTS)
+	$(Q)cp -r tests/run.sh tests/golden $(BUNDLE)/tests/ && cp LICENSE $(BUNDLE)/
+	$(Q)ldd $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | \
+	    grep -vE '$(IN_SYSTEM)' | sort -u | xargs -r install -s -m 644 -t $(BUNDLE)/lib
+	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_*"; \
+	[ "$(DEVICE)" != cuda ] || [ $$kb -lt 10000 ] || { echo "more than 10 MB" && exit 1; }
+
 clean:
 	rm -rf build
 
@@ -199,6 +233,7 @@ help:
 	@echo "make demo         trains a small model in minutes and shows what it makes"
 	@echo "make lint|format  style and static checks | reformat the .c files"
 	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR; make uninstall"
+	@echo "make bundle       a folder for machines without these libraries; DEVICE=cuda or cpu: that one alone"
 	@echo "make clean        removes build/"
 	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= switch a part off"
 
@@ -302,10 +337,10 @@ $(BIN)/jempp-cuda.so: $(CUDA_OBJ) $(BASE_OBJ)
 
 $(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
 	@mkdir -p $(@D); echo "cc    $<"
-	$(Q)$(COMPILE) -Itests -DJEMPP_TEST_DIR='"$(CURDIR)/tests"' -c $< -o $@
+	$(Q)$(COMPILE) -Itests $(if $(filter bundle,$(SET)),,-DJEMPP_TEST_DIR='"$(CURDIR)/tests"') -c $< -o $@
 
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
 	@echo "link  $@"
-	$(Q)$(LINK) $^ $(shell pkg-config --libs $(TEST_PACKAGES)) $(LIBS) -o $@
+	$(Q)$(LINK) $^ $(call libs_of,$(TEST_PACKAGES)) $(LIBS) -o $@
 
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)
