@@ -110,7 +110,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison cov bench bench-torch demo lint format install uninstall bundle bundle-folder clean help FORCE
+.PHONY: all tests run test asan poison cov bench bench-torch demo lint format install uninstall bundle bundle-folder deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -220,6 +220,9 @@ bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
 	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_*"; \
 	[ "$(DEVICE)" != cuda ] || [ $$kb -lt 10000 ] || { echo "more than 10 MB" && exit 1; }
 
+deb:            # the cuda package where the cuda module can be built
+	tools/deb.sh $(VERSION) $(if $(CUDNN),pkg.jempp.cuda)
+
 clean:
 	rm -rf build
 
@@ -234,6 +237,7 @@ help:
 	@echo "make lint|format  style and static checks | reformat the .c files"
 	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR; make uninstall"
 	@echo "make bundle       a folder for machines without these libraries; DEVICE=cuda or cpu: that one alone"
+	@echo "make deb          Debian packages, in build/deb/"
 	@echo "make clean        removes build/"
 	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= switch a part off"
 
