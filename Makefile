@@ -204,7 +204,7 @@ BUNDLE         := build/jempp-$(VERSION)$(DEVICE:%=-%)
 BUNDLE_MODULES := $(filter %-$(or $(DEVICE),%).so,$(MODULES))
 BUNDLE_TESTS   := $(patsubst tests/%.c,$(OBJ)/tests/%,$(wildcard tests/test_golden.c tests/test_iterate.c \
                     $(patsubst jempp-%.so,tests/test_%.c,$(notdir $(BUNDLE_MODULES)))))
-IN_SYSTEM      := /(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcu[a-z]*|ld-linux[^/]*)\.so
+IN_SYSTEM      := /(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcud[a-z]*|libcublas[A-Za-z]*|libnccl|ld-linux[^/]*)\.so
 bundle:
 	@$(MAKE) --no-print-directory SET=bundle bundle-folder
 

@@ -11,7 +11,7 @@ packages="gcc make pkg-config git libdnnl-dev libpng-dev libjpeg-dev libwebp-dev
 if [ "${1-}" = --packages ]; then echo $packages && exit; fi
 for target in "$@"; do
     case $target in
-    test | asan | poison | cov | run | tests) packages="$packages libcmocka-dev python3" ;;
+    test | asan | poison | cov | run | tests | bundle) packages="$packages libcmocka-dev python3" ;;
     lint | format) packages="$packages clang-format clang-tidy cppcheck" ;;
     demo) packages="$packages dataset-fashion-mnist" ;;
     deb) packages="$packages debhelper lintian" ;;

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # deb.sh VERSION [PROFILE] - Debian packages of this tree, in build/deb. What debian/ would say a second time is
-# filled in from where it is said first: the version, and the packages to build with. The maintainer is whoever
-# builds: DEBFULLNAME and DEBEMAIL, else git's user.
+# filled in from where it is said first: the version, and the packages to build with. DEBFULLNAME and DEBEMAIL
+# are the maintainer, as with Debian's own tools.
 set -eu
 cd "$(dirname "$0")/.."
 version=$1 profile=${2-} out=build/deb tree=build/deb/jempp-$1
-who="${DEBFULLNAME:-$(git config user.name || echo unknown)} <${DEBEMAIL:-$(git config user.email || echo root@localhost)}>"
+who="${DEBFULLNAME:-the jempp authors} <${DEBEMAIL:-nobody@jempp.invalid}>"
 needs=$(./make.sh --packages | sed 's/  */, /g')
 
 rm -rf "$out"
