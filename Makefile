@@ -258,8 +258,8 @@ $(eval $(call text_rule,places,$(PREFIX) $(INCLUDEDIR) $(MODULE_DIR) $(MODULE_NE
 
 $(OBJ)/run/api.o: $(OBJ)/revision
 $(OBJ)/run/api.o: DEFINE = $(if $(REVISION),-DJEMPP_REVISION='"$(REVISION)"')
-$(OBJ)/dev/backend.o: $(OBJ)/places
-$(OBJ)/dev/backend.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_DIR)"' -DJEMPP_MODULES_NEAR='"$(MODULE_NEAR)"'
+$(OBJ)/base/module.o: $(OBJ)/places
+$(OBJ)/base/module.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_DIR)"' -DJEMPP_MODULES_NEAR='"$(MODULE_NEAR)"'
 $(call objects,$(CPU_SRC)): DEFINE = $(FAST)
 $(call objects,$(MPI_SRC)): CC = $(MPI)
 
@@ -313,9 +313,9 @@ Libs: -L$${libdir} -ljempp
 Libs.private: -fopenmp $(LIBS)
 Cflags: -I$${includedir}
 endef
+$(PARTS)/jempp.pc: export TEXT = $(PC)
 $(PARTS)/jempp.pc: $(OBJ)/places Makefile
-	@mkdir -p $(@D)
-	$(file > $@,$(PC))
+	@mkdir -p $(@D); echo "$$TEXT" > $@
 
 $(PARTS)/man $(PARTS)/bash-completion $(PARTS)/zsh-completion: $(BIN)/jempp
 	@mkdir -p $(@D)

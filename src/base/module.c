@@ -1,0 +1,50 @@
+// module.c - see module.h.
+#include "base/module.h"
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef JEMPP_MODULES
+#define JEMPP_MODULES "/usr/local/lib/jempp-0"
+#define JEMPP_MODULES_NEAR "../lib/jempp-0"           // the same, seen from the installed program
+#endif
+
+// The folder of the file that this code is in, program or shared library; "" where nobody knows.
+static void own_dir(char dir[PATH_MAX]) {
+    static const char here;
+    Dl_info info;
+    struct link_map *map = NULL;
+    const int known = dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP);
+    const char *file = known && map->l_name[0] ? map->l_name : "/proc/self/exe";
+    if (!realpath(file, dir)) dir[0] = 0;
+    char *slash = strrchr(dir, '/');
+    if (slash) *slash = 0;
+}
+
+// Before the place that was compiled in comes the one near the program, so that an installed tree may
+// be moved.
+int module_load(const char *name, const char *symbol, void **function, Err *err) {
+    char here[PATH_MAX], near[PATH_MAX + 64], path[PATH_MAX + 128];
+    own_dir(here);
+    snprintf(near, sizeof near, "%s/" JEMPP_MODULES_NEAR, here);
+    const char *env = getenv("JEMPP_MODULE_DIR");
+    const char *dirs[] = { env ? env : here, here, near, JEMPP_MODULES };
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+        if (snprintf(path, sizeof path, "%s/jempp-%s.so", dirs[i], name) >= (int)sizeof path)
+            continue;
+        if (access(path, R_OK)) continue;
+        void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!lib) return err_set(err, ERR_DEV, "%s", dlerror());
+        *function = dlsym(lib, symbol);
+        if (*function) return 0;
+        dlclose(lib);
+        return err_set(err, ERR_DEV, "%s does not belong to this program", path);
+    }
+    return err_set(err, ERR_DEV,
+                   "jempp-%s.so is neither in %s nor in %s: this build has no '%s' module", name,
+                   dirs[0], JEMPP_MODULES, name);
+}
