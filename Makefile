@@ -1,10 +1,14 @@
 # Makefile - builds jempp. `make help` lists the targets; ./make.sh installs what is missing first.
 #
-# Each flag set keeps its own objects: build/release, asan, poison, double, cov. The release program
+# Each flag set keeps its own objects: build/release, asan, poison, double, cov, bundle. The release program
 # and its modules lie in build/, those of another set in the set's folder.
 
+VERSION   := $(shell sed -n 's/^.define JEMPP_VERSION "\(.*\)".*/\1/p' include/jempp.h)
+SOVERSION := $(firstword $(subst ., ,$(VERSION)))# of the library: it changes when programs must be rebuilt
+
 # ---- what it is built from
-PACKAGES      := libpng libjpeg libwebp libwebpmux zlib libarchive libcjson libcurl
+LINKED        := libpng libjpeg libwebp libwebpmux zlib libarchive libcjson
+PACKAGES      := $(LINKED) libcurl# which is loaded when it is needed
 TEST_PACKAGES := cmocka
 
 # ---- optional parts: found where they are, switched off by giving nothing (make CUDA=)
@@ -21,8 +25,15 @@ CUDA   := $(CUDA)
 CUDNN  := $(CUDNN)
 GPUS   ?= 80 90# compute capabilities that the cuda module carries code for
 
-PREFIX ?= /usr/local
-MODULE_HOME := $(PREFIX)/lib/jempp
+# ---- where it is installed
+PREFIX     ?= /usr/local
+BINDIR     ?= $(PREFIX)/bin
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+DATADIR    ?= $(PREFIX)/share
+ZSHDIR     ?= $(DATADIR)/zsh/site-functions
+MODULE_DIR := $(LIBDIR)/jempp-$(SOVERSION)
+MODULE_NEAR := $(shell realpath -m --relative-to=$(BINDIR) $(MODULE_DIR))
 
 # ---- flags
 SET ?= release
@@ -31,7 +42,8 @@ SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fn
 SETFLAGS.poison  := -O2 -DPOISON
 SETFLAGS.double  := -O2 -DREAL=double
 SETFLAGS.cov     := -O0 --coverage
-$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov))
+SETFLAGS.bundle  := -O2
+$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, bundle))
 
 WARN     := -Wall -Wextra -Wshadow -Wpedantic $(if $(WERROR),-Werror)
 DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
@@ -39,7 +51,18 @@ PKGFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g -fopenmp -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
 COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
 LINK     = $(CC) -fopenmp $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
-LIBS     = $(shell pkg-config --libs $(PACKAGES)) -ldl -lm
+LIBS     = $(call libs_of,$(LINKED)) -ldl -lm
+
+# A bundle goes where these libraries may not be: it takes in those that there are archives of, and looks
+# for the others in its lib/, on behalf of its modules too (an old-style rpath does that).
+libs_of  = $(shell pkg-config --libs $(1))
+ifeq ($(SET),bundle)
+there    = $(filter /%,$(shell $(CC) -print-file-name=lib$(1)))
+archive  = $(if $(call there,$(1).a),-l:lib$(1).a,$(if $(call there,$(1).so),-l$(1)))
+libs_of  = -Wl,--start-group $(foreach l,$(shell pkg-config --static --libs $(1)),$(if \
+             $(filter-out -lm -ldl -lpthread,$(filter -l%,$(l))),$(call archive,$(l:-l%=%)),$(l))) -Wl,--end-group
+LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
+endif
 
 # Kernels that the compiler vectorises are built once for each instruction set; the module chooses.
 ISAS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx512 avx2) base
@@ -51,7 +74,7 @@ NVCC      = $(CUDA)/bin/nvcc
 NVCCFLAGS = -std=c++17 -O3 -g -Isrc -lineinfo $(filter -D%,$(SETFLAGS.$(SET))) \
             $(foreach g,$(GPUS),-gencode arch=compute_$(g)$(SPECIAL.$(g)),code=sm_$(g)$(SPECIAL.$(g))) \
             -gencode arch=compute_$(lastword $(GPUS)),code=compute_$(lastword $(GPUS)) \
-            -Xcompiler=-fPIC,-fvisibility=hidden,-Wall$(if $(WERROR),$(comma)-Werror)
+            -Xfatbin=-compress-all -Xcompiler=-fPIC,-fvisibility=hidden,-Wall$(if $(WERROR),$(comma)-Werror)
 comma := ,
 
 # ---- files
@@ -69,11 +92,13 @@ MPI_SRC  := $(wildcard src/dev/comm_mpi.c)
 CUDA_SRC := $(wildcard src/dev/cuda*.cu)
 
 LIB      := $(OBJ)/libjempp.a
+PARTS    := $(OBJ)/parts# what only an installed jempp has
+SONAME   := libjempp.so.$(SOVERSION)
 BASE_OBJ := $(call objects,src/base/err.c src/base/arena.c)# a module brings its own
 CPU_OBJ  := $(call objects,$(CPU_SRC)) $(foreach i,$(ISAS),$(patsubst src/%.c,$(OBJ)/%-$(i).o,$(ISA_SRC)))
 CUDA_OBJ := $(patsubst src/%.cu,$(OBJ)/%.o,$(CUDA_SRC))
 MODULES  := $(if $(and $(ONEDNN),$(CPU_SRC)),$(BIN)/jempp-cpu.so) \
-            $(if $(and $(filter release,$(SET)),$(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
+            $(if $(and $(filter release bundle,$(SET)),$(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
             $(if $(and $(MPI),$(MPI_SRC)),$(BIN)/jempp-mpi.so) \
             $(if $(CAIRO),$(BIN)/jempp-plot.so)
 
@@ -89,7 +114,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison cov bench bench-torch demo lint format print-libs install clean help FORCE
+.PHONY: all tests run test asan poison cov bench bench-torch demo lint format install uninstall bundle bundle-folder deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -151,12 +176,58 @@ lint:
 format:
 	tools/format.sh --fix $(FORMATTED)
 
-print-libs:     # what a program of one's own is linked with, after libjempp.a
-	@echo -fopenmp $(LIBS)
+# FILE:PLACE; the program does not need the library, which is for programs of others. uninstall takes away the
+# same, modules of an earlier build with them, and the folders that are ours alone if they are empty.
+INSTALLED = $(BIN)/jempp:$(BINDIR)/jempp \
+            $(PARTS)/libjempp.so.$(VERSION):$(LIBDIR)/libjempp.so.$(VERSION) \
+            $(PARTS)/libjempp.a:$(LIBDIR)/libjempp.a \
+            $(PARTS)/jempp.pc:$(LIBDIR)/pkgconfig/jempp.pc \
+            include/jempp.h:$(INCLUDEDIR)/jempp.h \
+            $(PARTS)/man:$(DATADIR)/man/man1/jempp.1 \
+            $(PARTS)/bash-completion:$(DATADIR)/bash-completion/completions/jempp \
+            $(PARTS)/zsh-completion:$(ZSHDIR)/_jempp \
+            $(foreach p,$(PRESETS),$(p):$(DATADIR)/jempp/$(p)) \
+            $(foreach m,$(MODULES),$(m):$(MODULE_DIR)/$(notdir $(m)))
+LINKS   = $(LIBDIR)/$(SONAME) $(LIBDIR)/libjempp.so
+FOLDERS = $(MODULE_DIR) $(DATADIR)/jempp/presets $(DATADIR)/jempp
+part    = $(word $(1),$(subst :, ,$(2)))
 
-install: all
-	install -D $(BIN)/jempp $(DESTDIR)$(PREFIX)/bin/jempp
-	$(if $(strip $(MODULES)),install -D -t $(DESTDIR)$(MODULE_HOME) $(MODULES))
+install: all $(foreach i,$(INSTALLED),$(call part,1,$(i)))
+	$(Q)$(foreach i,$(INSTALLED),install -D -m $(if $(filter $(BIN)/jempp:%,$(i)),755,644) \
+	    $(call part,1,$(i)) $(DESTDIR)$(call part,2,$(i)) &&) \
+	for link in $(LINKS); do ln -sf libjempp.so.$(VERSION) $(DESTDIR)$$link; done
+	@echo "installed in $(DESTDIR)$(PREFIX)"
+
+uninstall:
+	$(Q)rm -f $(foreach i,$(INSTALLED),$(DESTDIR)$(call part,2,$(i))) $(addprefix $(DESTDIR),$(LINKS)) \
+	    $(DESTDIR)$(MODULE_DIR)/jempp-*.so
+	$(Q)for folder in $(addprefix $(DESTDIR),$(FOLDERS)); do \
+	    [ ! -d $$folder ] || rmdir --ignore-fail-on-non-empty $$folder; done
+
+# A folder to carry to a machine that has the device's own libraries and little else: DEVICE=cuda, cpu, or
+# nothing for all modules. What it cannot take in is copied to lib/, but for what a system has anyway.
+BUNDLE         := build/jempp-$(VERSION)$(DEVICE:%=-%)
+BUNDLE_MODULES := $(filter %-$(or $(DEVICE),%).so,$(MODULES))
+BUNDLE_TESTS   := $(patsubst tests/%.c,$(OBJ)/tests/%,$(wildcard tests/test_golden.c tests/test_iterate.c \
+                    $(patsubst jempp-%.so,tests/test_%.c,$(notdir $(BUNDLE_MODULES)))))
+IN_SYSTEM      := /(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcud[a-z]*|libcublas[A-Za-z]*|libnccl|ld-linux[^/]*)\.so
+bundle:
+	@$(MAKE) --no-print-directory SET=bundle bundle-folder
+
+bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
+	$(if $(BUNDLE_MODULES),,$(error DEVICE=$(DEVICE): its module cannot be built here; `make` says why))
+	$(Q)rm -rf $(BUNDLE)
+	$(Q)install -D -s -t $(BUNDLE)/bin $(BIN)/jempp
+	$(Q)install -D -s -t $(BUNDLE)/lib/$(notdir $(MODULE_DIR)) -m 644 $(BUNDLE_MODULES)
+	$(Q)install -D -s -t $(BUNDLE)/tests $(BUNDLE_TESTS)
+	$(Q)cp -r tests/run.sh tests/golden $(BUNDLE)/tests/ && cp LICENSE $(BUNDLE)/
+	$(Q)ldd $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | \
+	    grep -vE '$(IN_SYSTEM)' | sort -u | xargs -r install -s -m 644 -t $(BUNDLE)/lib
+	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_*"; \
+	[ "$(DEVICE)" != cuda ] || [ $$kb -lt 10000 ] || { echo "more than 10 MB" && exit 1; }
+
+deb:            # the cuda package where the cuda module can be built
+	tools/deb.sh $(VERSION) $(if $(CUDNN),pkg.jempp.cuda)
 
 clean:
 	rm -rf build
@@ -170,26 +241,31 @@ help:
 	@echo "make bench-torch  our step against PyTorch's; MODEL= BATCH= STEPS="
 	@echo "make demo         trains a small model in minutes and shows what it makes"
 	@echo "make lint|format  style and static checks | reformat the .c files"
-	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR"
+	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR; make uninstall"
+	@echo "make bundle       a folder for machines without these libraries; DEVICE=cuda or cpu: that one alone"
+	@echo "make deb          Debian packages, in build/deb/"
 	@echo "make clean        removes build/"
 	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= CAIRO= switch a part off"
 
 # ---- rules
 Q := $(if $(V),,@)
-MISSING := $(if $(filter clean help lint format,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do pkg-config --exists $$p || echo $$p; done))
+MISSING := $(if $(filter clean help lint format uninstall,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do pkg-config --exists $$p || echo $$p; done))
 $(if $(MISSING),$(error missing: $(MISSING). ./make.sh installs what is needed))
 
-# Objects depend on the flags they were made with: a changed flag rebuilds, an unchanged one does not.
-FLAGS_NOW := $(CC) $(BASEFLAGS) $(CPPFLAGS) $(CFLAGS) $(FAST) $(MODULE_HOME) $(GPUS)
-$(OBJ)/flags: FORCE
-	@mkdir -p $(@D); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
+# Files that change with their text alone: what depends on one is made anew when the text changes.
+define text_rule
+$(OBJ)/$(1): FORCE
+	@mkdir -p $$(@D); echo '$(2)' | cmp -s - $$@ || echo '$(2)' > $$@
+endef
+REVISION := $(shell git describe --always --dirty 2>/dev/null)
+$(eval $(call text_rule,flags,$(CC) $(BASEFLAGS) $(CPPFLAGS) $(CFLAGS) $(FAST) $(GPUS)))
+$(eval $(call text_rule,revision,$(REVISION)))
+$(eval $(call text_rule,places,$(PREFIX) $(INCLUDEDIR) $(MODULE_DIR) $(MODULE_NEAR) $(VERSION)))
 
-REVISION := $(or $(shell git describe --always --dirty 2>/dev/null),unknown)
-$(OBJ)/revision: FORCE
-	@mkdir -p $(@D); echo '$(REVISION)' | cmp -s - $@ || echo '$(REVISION)' > $@
 $(OBJ)/run/api.o: $(OBJ)/revision
-$(OBJ)/run/api.o: DEFINE = -DJEMPP_REVISION='"$(REVISION)"'
-$(OBJ)/base/module.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_HOME)"'
+$(OBJ)/run/api.o: DEFINE = $(if $(REVISION),-DJEMPP_REVISION='"$(REVISION)"')
+$(OBJ)/base/module.o: $(OBJ)/places
+$(OBJ)/base/module.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_DIR)"' -DJEMPP_MODULES_NEAR='"$(MODULE_NEAR)"'
 $(call objects,$(CPU_SRC)): DEFINE = $(FAST)
 $(call objects,$(MPI_SRC)): CC = $(MPI)
 
@@ -216,9 +292,41 @@ $(OBJ)/presets.c: tools/embed.sh $(PRESETS) presets
 $(OBJ)/presets.o: $(OBJ)/presets.c $(OBJ)/flags
 	$(Q)$(COMPILE) -c $< -o $@
 
-$(LIB): $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
+LIB_OBJ := $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
+$(LIB): $(LIB_OBJ)
 	@echo "ar    $@"
 	$(Q)rm -f $@; $(AR) rcs $@ $^
+
+$(PARTS)/libjempp.so.$(VERSION): $(LIB_OBJ)
+	@mkdir -p $(@D); echo "link  $@"
+	$(Q)$(LINK) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs $^ $(LIBS) -o $@
+
+# One object, so that names which are not in jempp.h can be taken away: a program may have its own.
+$(PARTS)/libjempp.a: $(LIB_OBJ)
+	@mkdir -p $(@D); echo "ar    $@"
+	$(Q)$(CC) -r -nostdlib $^ -o $(@:.a=.o)
+	$(Q)$(shell $(CC) -print-prog-name=objcopy) --localize-hidden $(@:.a=.o)
+	$(Q)rm -f $@; $(AR) rcs $@ $(@:.a=.o)
+
+define PC
+prefix=$(PREFIX)
+libdir=$(LIBDIR)
+includedir=$(INCLUDEDIR)
+
+Name: jempp
+Description: joint energy-based models: train, classify, score, sample
+Version: $(VERSION)
+Libs: -L$${libdir} -ljempp
+Libs.private: -fopenmp $(LIBS)
+Cflags: -I$${includedir}
+endef
+$(PARTS)/jempp.pc: export TEXT = $(PC)
+$(PARTS)/jempp.pc: $(OBJ)/places Makefile
+	@mkdir -p $(@D); echo "$$TEXT" > $@
+
+$(PARTS)/man $(PARTS)/bash-completion $(PARTS)/zsh-completion: $(BIN)/jempp
+	@mkdir -p $(@D)
+	$(Q)$(BIN)/jempp $(@F) > $@
 
 $(BIN)/jempp: $(call objects,$(CLI_SRC)) $(LIB)
 	@echo "link  $@"
@@ -244,10 +352,10 @@ $(BIN)/jempp-cuda.so: $(CUDA_OBJ) $(BASE_OBJ)
 
 $(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
 	@mkdir -p $(@D); echo "cc    $<"
-	$(Q)$(COMPILE) -Itests -DJEMPP_TEST_DIR='"$(CURDIR)/tests"' -c $< -o $@
+	$(Q)$(COMPILE) -Itests $(if $(filter bundle,$(SET)),,-DJEMPP_TEST_DIR='"$(CURDIR)/tests"') -c $< -o $@
 
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
 	@echo "link  $@"
-	$(Q)$(LINK) $^ $(shell pkg-config --libs $(TEST_PACKAGES)) $(LIBS) -o $@
+	$(Q)$(LINK) $^ $(call libs_of,$(TEST_PACKAGES)) $(LIBS) -o $@
 
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # make.sh [target or VARIABLE=value ...] - installs the Debian packages that are missing for these
 # targets, then calls make with them. Where there is no apt-get it says what is needed and goes on.
+# make.sh --packages prints what building needs.
 set -eu
 cd "$(dirname "$0")"
 
 packages="gcc make pkg-config git libdnnl-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev
           libarchive-dev libcjson-dev libcurl4-openssl-dev libcairo2-dev"
+# shellcheck disable=SC2086
+if [ "${1-}" = --packages ]; then echo $packages && exit; fi
 for target in "$@"; do
     case $target in
-    test | asan | poison | cov | run | tests) packages="$packages libcmocka-dev python3" ;;
+    test | asan | poison | cov | run | tests | bundle) packages="$packages libcmocka-dev python3" ;;
     lint | format) packages="$packages clang-format clang-tidy cppcheck" ;;
     demo) packages="$packages dataset-fashion-mnist" ;;
+    deb) packages="$packages debhelper lintian" ;;
     bench-torch) packages="$packages python3 python3-torch" ;;
     esac
 done

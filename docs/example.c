@@ -1,7 +1,7 @@
 // example.c - classifies a picture and draws four samples: example MODEL PICTURE OUT.png
 //
-// MODEL is a run folder or an exported model. Needs jempp.h and libjempp.a alone:
-//     cc -Iinclude docs/example.c build/release/libjempp.a $(make -s print-libs) -o example
+// MODEL is a run folder or an exported model. With an installed jempp:
+//     cc docs/example.c $(pkg-config --cflags --libs jempp) -o example
 #include <jempp.h>
 #include <stdlib.h>
 

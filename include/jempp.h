@@ -19,13 +19,17 @@ extern "C" {
 #define JEMPP_API
 #endif
 
+#define JEMPP_VERSION "0.1.0"                                // the only place that says it
+
 enum {
     JEMPP_OK, JEMPP_ERR_ARG, JEMPP_ERR_IO, JEMPP_ERR_DATA, JEMPP_ERR_MEM, JEMPP_ERR_DEV,
     JEMPP_ERR_DIVERGED
 };
 typedef struct { int kind; char msg[1024]; } JemppErr;      // {0} before use; keeps the first error
 
-JEMPP_API const char *jempp_version(void);                  // "0.1.0 (revision)"
+JEMPP_API const char *jempp_version(void);                  // JEMPP_VERSION, " (revision)"
+// What can compute here, a line for each device, or why it cannot; free() it.
+JEMPP_API char *jempp_devices(void);
 
 // ---- options: the names of the command line, without the dashes ("weight-decay", "4e-4")
 typedef struct JemppOptions JemppOptions;
@@ -39,7 +43,8 @@ JEMPP_API const char *jempp_file(const JemppOptions *o, int i);
 // -1: no such option
 JEMPP_API int   jempp_get(const JemppOptions *o, const char *name, char *dst, size_t n);
 JEMPP_API char *jempp_help(const char *command);            // NULL: all commands; free() it
-JEMPP_API char *jempp_options_doc(void);                    // docs/options.md; free() it
+// "options-doc" (docs/options.md), "man", "bash-completion", "zsh-completion"; free() it
+JEMPP_API char *jempp_doc(const char *name);
 JEMPP_API void  jempp_options_free(JemppOptions *o);
 
 // ---- how long work reports, and is stopped

@@ -36,7 +36,8 @@ for c in $commands; do
     expect 2 '--frobnicate: no such option' "$c" --frobnicate
     expect 0 "jempp $c - " help "$c"
 done
-expect 0 '0.1.0 (' --version
+expect 0 "jempp $(sed -n 's/^#define JEMPP_VERSION "\(.*\)".*/\1/p' "$here/../include/jempp.h")" --version
+for device in cuda cpu ref; do grep -q "^$device  *[^ ]" out || bad "--version has no line for $device"; done
 
 # ---- what a user gets wrong
 expect 2 'expected a command'
@@ -79,6 +80,10 @@ expect 0 'shapes' data list
 expect 0 '"name": "shapes"' data list --json
 is_json data list --json
 expect 0 'shapes: 5000 training images, 3 x 16 x 16' data check shapes --side 16
+
+mkdir no-curl && : >no-curl/libcurl.so.4
+LD_LIBRARY_PATH=no-curl expect 1 'fetching needs libcurl: ' data fetch mnist --data-dir fetched
+[ ! -e fetched/mnist/train-images-idx3-ubyte.gz.part ] || bad "a file was begun that nothing can be put into"
 
 # ---- a tiny model all the way
 net="--model wrn-10-1 --stem 4x4 --side 16"
@@ -125,5 +130,37 @@ expect 2 '--resume: the run has batch = 16, found 8' train --resume --out long -
 # ---- the documentation is the program's
 "$jempp" options-doc >out
 cmp -s out "$here/../docs/options.md" || bad "docs/options.md differs: jempp options-doc > docs/options.md"
+for name in $(grep -rhoE 'getenv\("[A-Z_]+' "$here/../src" | cut -d'"' -f2 | grep -vx HOME); do
+    grep -q "\`$name\`" out || bad "$name is read and not documented"
+done
+"$jempp" man >jempp.1
+for word in '\-\-weight\-decay X' 'jempp\-m10' 'JEMPP_DATA' 'jempp data fetch NAME'; do
+    grep -qF -e "$word" jempp.1 || bad "the man page has no $word"
+done
+if command -v man >/dev/null && command -v groff >/dev/null; then
+    LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z jempp.1 2>err >/dev/null && [ ! -s err ] || bad "jempp man"
+fi
+
+# ---- shells complete what the tables have
+"$jempp" bash-completion >completion
+complete_line() {       # complete_line WORD...: what bash offers for the last word, in one line
+    bash -c 'compopt() { :; }; . ./completion; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _jempp; echo "${COMPREPLY[*]}"' - "$@"
+}
+offers() {              # offers WORDS WORD...
+    local found; found=$(complete_line "${@:2}")
+    [ "$found" = "$1" ] || bad "completion of ${*:2}: found '$found', expected '$1'"
+}
+offers 'predict' jempp p
+offers 'list check fetch' jempp data ''
+offers '--steps --step-size' jempp sample --step
+offers '' jempp predict --step
+offers 'clean' jempp train --px cl
+offers 'clean' jempp train --px = cl
+offers 'jempp-m10 jempp-m20 jempp-m5' jempp train --preset jempp
+offers '' jempp train --steps 1
+offers '' jempp predict run a.png
+"$jempp" zsh-completion >_jempp
+grep -qF "'--px=[p(x)" _jempp || bad "zsh completion has no --px"
+if command -v zsh >/dev/null; then zsh -n _jempp 2>err || bad "jempp zsh-completion"; fi
 
 exit $failed

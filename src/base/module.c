@@ -2,28 +2,37 @@
 #include "base/module.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #ifndef JEMPP_MODULES
-#define JEMPP_MODULES "/usr/local/lib/jempp"
+#define JEMPP_MODULES "/usr/local/lib/jempp-0"
+#define JEMPP_MODULES_NEAR "../lib/jempp-0"           // the same, seen from the installed program
 #endif
 
-// The folder of the running program, or "" where the system does not tell.
-static void program_dir(char dir[PATH_MAX]) {
-    ssize_t n = readlink("/proc/self/exe", dir, PATH_MAX - 1);
-    dir[n > 0 ? n : 0] = 0;
+// The folder of the file that this code is in, program or shared library; "" where nobody knows.
+static void own_dir(char dir[PATH_MAX]) {
+    static const char here;
+    Dl_info info;
+    struct link_map *map = NULL;
+    const int known = dladdr1(&here, &info, (void **)&map, RTLD_DL_LINKMAP);
+    const char *file = known && map->l_name[0] ? map->l_name : "/proc/self/exe";
+    if (!realpath(file, dir)) dir[0] = 0;
     char *slash = strrchr(dir, '/');
     if (slash) *slash = 0;
 }
 
+// Before the place that was compiled in comes the one near the program, so that an installed tree may
+// be moved.
 int module_load(const char *name, const char *symbol, void **function, Err *err) {
-    char here[PATH_MAX], path[PATH_MAX + 64];
-    program_dir(here);
+    char here[PATH_MAX], near[PATH_MAX + 64], path[PATH_MAX + 128];
+    own_dir(here);
+    snprintf(near, sizeof near, "%s/" JEMPP_MODULES_NEAR, here);
     const char *env = getenv("JEMPP_MODULE_DIR");
-    const char *dirs[] = { env ? env : here, here, JEMPP_MODULES };
+    const char *dirs[] = { env ? env : here, here, near, JEMPP_MODULES };
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
         if (snprintf(path, sizeof path, "%s/jempp-%s.so", dirs[i], name) >= (int)sizeof path)
             continue;

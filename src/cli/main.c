@@ -98,10 +98,16 @@ static int print_text(char *text) {
     return cli_print(text, &(JemppErr){ JEMPP_ERR_MEM, "out of memory for a text" });
 }
 
+static int print_version(void) {
+    printf("jempp %s\n", jempp_version());
+    return print_text(jempp_devices());
+}
+
 static int run(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
-    if (argc > 1 && !strcmp(name, "--version")) return print_text(strdup(jempp_version()));
-    if (!strcmp(name, "options-doc")) return print_text(jempp_options_doc());
+    if (!strcmp(name, "--version")) return print_version();
+    char *doc = jempp_doc(name);                      // commands for `make install`, not for users
+    if (doc) return print_text(doc);
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || (!strcmp(name, "help") && argc == 2))
         return print_text(jempp_help(NULL));
     const int help = !strcmp(name, "help");

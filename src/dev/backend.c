@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *const dev_names[] = { "cuda", "cpu", "ref", NULL };
+
 static int open_one(Dev *dev, const char *name, const DevOpts *opts, Err *err) {
     memset(dev, 0, sizeof *dev);
     dev->be = backend_ref;
@@ -24,15 +26,14 @@ static int open_one(Dev *dev, const char *name, const DevOpts *opts, Err *err) {
 int dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Err *err) {
     if (note) note[0] = 0;
     if (strcmp(name, "auto") != 0) {
-        if (strcmp(name, "ref") && strcmp(name, "cpu") && strcmp(name, "cuda"))
-            return err_set(err, ERR_ARG, "device '%s' is not known: auto, cpu, cuda or ref", name);
-        return open_one(dev, name, opts, err);
+        for (const char *const *known = dev_names; *known; known++)
+            if (!strcmp(name, *known)) return open_one(dev, name, opts, err);
+        return err_set(err, ERR_ARG, "device '%s' is not known: auto, cpu, cuda or ref", name);
     }
-    static const char *const order[] = { "cuda", "cpu" };
     Err why = { 0 };
-    for (size_t i = 0; i < sizeof order / sizeof *order; i++) {
+    for (const char *const *known = dev_names; strcmp(*known, "ref") != 0; known++) {
         why = (Err){ 0 };
-        if (!open_one(dev, order[i], opts, &why)) return 0;
+        if (!open_one(dev, *known, opts, &why)) return 0;
         if (why.kind == ERR_ARG)
             return err_set(err, ERR_ARG, "%s", why.msg); // ref would not do it either
     }

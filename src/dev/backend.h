@@ -218,13 +218,14 @@ struct Dev {
 extern const Backend backend_ref;
 
 // Opens "ref", "cpu", "cuda" or "auto": cuda where there is one, else cpu, else ref with the reason in
-// `note` (which may be NULL). Modules are looked for beside the program and where it is installed.
+// `note` (which may be NULL). Others than ref are modules (base/module.h).
+extern const char *const dev_names[];         // all but "auto", the first choice first; NULL at the end
 int  dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Err *err);
 void dev_close(Dev *dev);
 int  dev_check(const Dev *dev, Err *err);     // 0, or -1 and the device's first error
 
 // What a module (jempp-cpu.so, jempp-cuda.so) exports as "jempp_backend": it changes the table, which
 // comes filled with ref's functions. Returns 0, or -1 and why this machine cannot run it.
-enum { BACKEND_ABI = 1 << 8 | sizeof(real) };
+enum { BACKEND_ABI = (int)sizeof(Dev) << 8 | (int)sizeof(real) };
 typedef int BackendModule(int abi, size_t table_size, Backend *be, Err *err);
 #endif

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef JEMPP_REVISION
-#define JEMPP_REVISION "unknown"
+#ifdef JEMPP_REVISION
+const char *jempp_version(void) { return JEMPP_VERSION " (" JEMPP_REVISION ")"; }
+#else
+const char *jempp_version(void) { return JEMPP_VERSION; }
 #endif
-
-const char *jempp_version(void) { return "0.1.0 (" JEMPP_REVISION ")"; }
 
 _Static_assert(sizeof(JemppErr) == sizeof(Err) && JEMPP_ERR_DIVERGED == (int)ERR_DIVERGED,
                "JemppErr is Err by another name");
@@ -166,7 +166,7 @@ int jempp_get(const JemppOptions *o, const char *name, char *dst, size_t n) {
 }
 
 char *jempp_help(const char *command) { return help_text(command); }
-char *jempp_options_doc(void) { return help_options_doc(); }
+char *jempp_doc(const char *name) { return doc_text(name); }
 
 // ---- events on a terminal -----------------------------------------------------------------
 
@@ -220,13 +220,37 @@ void jempp_terminal_close(JemppEvents *ev) {
     *ev = (JemppEvents){ 0 };
 }
 
-// ---- info and bench -----------------------------------------------------------------------
+static char *finish(FILE *f, char **text, Err *err) {
+    if (f && !fclose(f)) return *text;
+    free(*text);
+    err_set(err, ERR_MEM, "out of memory for a text");
+    return NULL;
+}
+
+// ---- devices, info and bench --------------------------------------------------------------
 
 char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
     Err e = { 0 };
     char *text = bench_text(&o->cfg, ev, &e);
     if (!text) api_fail(err, &e);
     return text;
+}
+
+char *jempp_devices(void) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    for (const char *const *name = dev_names; f && *name; name++) {
+        Dev dev;
+        Err why = { 0 };
+        if (dev_open(&dev, *name, &(DevOpts){ 0 }, NULL, &why)) {
+            fprintf(f, "%-4s  not here: %s\n", *name, why.msg);
+        } else {
+            fprintf(f, "%-4s  %s\n", *name, dev.be.describe(&dev));
+            dev_close(&dev);
+        }
+    }
+    return finish(f, &text, NULL);
 }
 
 // The model is opened on the plain device, which starts at once; memory is asked of the user's.
@@ -267,13 +291,6 @@ char *jempp_report(const JemppOptions *o, JemppErr *err) {
 // ---- data ---------------------------------------------------------------------------------
 
 static const char *data_dir(const Config *c) { return c->data_dir[0] ? c->data_dir : NULL; }
-
-static char *finish(FILE *f, char **text, Err *err) {
-    if (f && !fclose(f)) return *text;
-    free(*text);
-    err_set(err, ERR_MEM, "out of memory for a text");
-    return NULL;
-}
 
 static char *list_json(const SetInfo *info, int n, Err *err) {
     JsonOut j = { .indent = 2 };

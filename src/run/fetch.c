@@ -10,6 +10,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <curl/curl.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,9 +63,40 @@ static const FetchSet PUBLISHED[] = {
       { { 0 } } },
 };
 
+// ---- libcurl, loaded when something is fetched: the program starts where it is not installed
+
+typedef struct {
+    CURL *(*init)(void);
+    CURLcode (*setopt)(CURL *, CURLoption, ...);
+    CURLcode (*getinfo)(CURL *, CURLINFO, ...);
+    CURLcode (*perform)(CURL *);
+    const char *(*strerror)(CURLcode);
+    void (*cleanup)(CURL *);
+} Curl;
+
+static int curl_load(Curl *c, Err *err) {
+    const struct {
+        const char *name;
+        void *to;
+    } want[] = {
+        { "curl_easy_init", &c->init },       { "curl_easy_setopt", &c->setopt },
+        { "curl_easy_getinfo", &c->getinfo }, { "curl_easy_perform", &c->perform },
+        { "curl_easy_strerror", &c->strerror }, { "curl_easy_cleanup", &c->cleanup },
+    };
+    void *lib = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+    if (!lib) return err_set(err, ERR_IO, "fetching needs libcurl: %s", dlerror());
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        void *found = dlsym(lib, want[i].name);
+        if (!found) return err_set(err, ERR_IO, "libcurl.so.4 has no %s", want[i].name);
+        memcpy(want[i].to, &found, sizeof found);     // POSIX: a function's address fits
+    }
+    return 0;
+}
+
 // ---- one file over HTTP
 
 typedef struct {
+    Curl        lib;
     const char *url;
     char        path[MAX_PATH + 8];   // of the .part
     FILE       *f;                    // appends
@@ -80,7 +112,7 @@ typedef struct {
 // A server that does not know ranges sends the whole file: then what was there is thrown away.
 static int begin_body(Download *d) {
     long status = 0;
-    curl_easy_getinfo(d->curl, CURLINFO_RESPONSE_CODE, &status);
+    d->lib.getinfo(d->curl, CURLINFO_RESPONSE_CODE, &status);
     if (d->start == 0 || status == 206) return 0;
     d->start = d->size = 0;
     return ftruncate(fileno(d->f), 0) ? err_set(d->err, ERR_IO, "%s: %s", d->path, strerror(errno))
@@ -115,26 +147,26 @@ static int on_progress(void *ctx, curl_off_t total, curl_off_t now, curl_off_t u
 }
 
 static void set_options(Download *d, char *why) {
-    curl_easy_setopt(d->curl, CURLOPT_URL, d->url);
-    curl_easy_setopt(d->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(d->curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(d->curl, CURLOPT_FOLLOWLOCATION, 1L);
-    curl_easy_setopt(d->curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
-    curl_easy_setopt(d->curl, CURLOPT_FAILONERROR, 1L);
-    curl_easy_setopt(d->curl, CURLOPT_CONNECTTIMEOUT, (long)d->patience);
-    curl_easy_setopt(d->curl, CURLOPT_USERAGENT, "jempp");
-    curl_easy_setopt(d->curl, CURLOPT_ERRORBUFFER, why);
-    curl_easy_setopt(d->curl, CURLOPT_WRITEFUNCTION, on_data);
-    curl_easy_setopt(d->curl, CURLOPT_WRITEDATA, d);
-    curl_easy_setopt(d->curl, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(d->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(d->curl, CURLOPT_XFERINFODATA, d);
+    d->lib.setopt(d->curl, CURLOPT_URL, d->url);
+    d->lib.setopt(d->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    d->lib.setopt(d->curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+    d->lib.setopt(d->curl, CURLOPT_FOLLOWLOCATION, 1L);
+    d->lib.setopt(d->curl, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
+    d->lib.setopt(d->curl, CURLOPT_FAILONERROR, 1L);
+    d->lib.setopt(d->curl, CURLOPT_CONNECTTIMEOUT, (long)d->patience);
+    d->lib.setopt(d->curl, CURLOPT_USERAGENT, "jempp");
+    d->lib.setopt(d->curl, CURLOPT_ERRORBUFFER, why);
+    d->lib.setopt(d->curl, CURLOPT_WRITEFUNCTION, on_data);
+    d->lib.setopt(d->curl, CURLOPT_WRITEDATA, d);
+    d->lib.setopt(d->curl, CURLOPT_NOPROGRESS, 0L);
+    d->lib.setopt(d->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    d->lib.setopt(d->curl, CURLOPT_XFERINFODATA, d);
 }
 
 static int say_failure(const Download *d, CURLcode code, const char *why) {
     if (d->err->kind != ERR_NONE) return -1;      // ours, out of a callback
     long status = 0;
-    curl_easy_getinfo(d->curl, CURLINFO_RESPONSE_CODE, &status);
+    d->lib.getinfo(d->curl, CURLINFO_RESPONSE_CODE, &status);
     if (code == CURLE_HTTP_RETURNED_ERROR && status == 416) {
         remove(d->path);
         return err_set(d->err, ERR_DATA, "%s: cannot be gone on with, and was removed; try again",
@@ -142,23 +174,23 @@ static int say_failure(const Download *d, CURLcode code, const char *why) {
     }
     if (code == CURLE_HTTP_RETURNED_ERROR)
         return err_set(d->err, ERR_IO, "%s: HTTP %ld", d->url, status);
-    return err_set(d->err, ERR_IO, "%s: %s%s", d->url, *why ? why : curl_easy_strerror(code),
+    return err_set(d->err, ERR_IO, "%s: %s%s", d->url, *why ? why : d->lib.strerror(code),
                    d->size ? "; the next try goes on from there" : "");
 }
 
 static int transfer(Download *d) {
-    d->curl = curl_easy_init();
+    d->curl = d->lib.init();
     if (!d->curl) return err_set(d->err, ERR_MEM, "out of memory for a download");
     char why[CURL_ERROR_SIZE] = "", range[32];
     set_options(d, why);
     snprintf(range, sizeof range, "%" PRIu64 "-", d->start);
-    if (d->start) curl_easy_setopt(d->curl, CURLOPT_RANGE, range);
+    if (d->start) d->lib.setopt(d->curl, CURLOPT_RANGE, range);
     d->heard = now_seconds();
-    const CURLcode code = curl_easy_perform(d->curl);
+    const CURLcode code = d->lib.perform(d->curl);
     int rc = code == CURLE_OK ? 0 : say_failure(d, code, why);
     if (!rc && (fflush(d->f) || fsync(fileno(d->f))))
         rc = err_set(d->err, ERR_IO, "%s: %s", d->path, strerror(errno));
-    curl_easy_cleanup(d->curl);
+    d->lib.cleanup(d->curl);
     if (rc && d->size == 0) remove(d->path);      // nothing to go on with
     return rc;
 }
@@ -194,6 +226,7 @@ static int complete(Download *d, const char *md5) {
 }
 
 static int download(Download *d, const char *md5) {
+    if (curl_load(&d->lib, d->err)) return -1;
     d->f = fopen(d->path, "a+b");
     if (!d->f) return err_set(d->err, ERR_IO, "%s: %s", d->path, strerror(errno));
     const int rc = flock(fileno(d->f), LOCK_EX | LOCK_NB)

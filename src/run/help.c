@@ -47,6 +47,10 @@ const Command command_table[] = {
     { 0 },
 };
 
+const char HELP_ABOUT[] =
+    "joint energy-based models: one network that classifies, scores and draws";
+const char HELP_EXIT[] = "0 done, 1 failed, 2 asked for wrongly, 3 training diverged";
+
 const Command *command_find(const char *name) {
     for (const Command *k = command_table; k->name; k++)
         if (!strcmp(k->name, name)) return k;
@@ -69,8 +73,7 @@ static void indented(FILE *f, const char *text) {
     }
 }
 
-// "--steps N", "--[no-]clamp", "--px clean|shared"
-static void usage(const OptRow *row, char *dst, size_t n) {
+void help_usage(const OptRow *row, char *dst, size_t n) {
     switch (row->type) {
     case T_FLAG:
         snprintf(dst, n, !strcmp(row->value, "on") ? "--[no-]%s" : "--%s", row->name);
@@ -108,7 +111,7 @@ static void put_words(FILE *f, const char *text) {
 
 static void option_help(FILE *f, const Command *k, const Config *c, const OptRow *row) {
     char left[160], value[1024], right[1400];
-    usage(row, left, sizeof left);
+    help_usage(row, left, sizeof left);
     config_value(c, row, value, sizeof value);
     if (strlen(left) + 3 > LEFT) fprintf(f, "  %s\n%*s", left, LEFT, "");
     else fprintf(f, "  %-*s", LEFT - 2, left);
@@ -119,11 +122,18 @@ static void option_help(FILE *f, const Command *k, const Config *c, const OptRow
 }
 
 // A preset's file begins "# NAME - what it is.".
+const char *help_preset(const Preset *p, int *n) {
+    const char *about = p->text + strlen("# ") + strlen(p->name) + strlen(" - ");
+    *n = (int)strcspn(about, "\n");
+    return about;
+}
+
 static void presets_help(FILE *f) {
+    int n;
     fprintf(f, "\nPresets:\n");
     for (const Preset *p = preset_table; p->name; p++) {
-        const char *about = p->text + strlen("# ") + strlen(p->name) + strlen(" - ");
-        fprintf(f, "  %-12s %.*s\n", p->name, (int)strcspn(about, "\n"), about);
+        const char *about = help_preset(p, &n);
+        fprintf(f, "  %-12s %.*s\n", p->name, n, about);
     }
 }
 
@@ -147,14 +157,16 @@ static void command_help(FILE *f, const Command *k) {
 
 static void all_help(FILE *f) {
     fprintf(f,
-            "jempp - joint energy-based models: one network that classifies, scores and draws\n\n"
-            "Usage:\n  jempp COMMAND [...] [--option value ...]\n\nCommands:\n");
+            "jempp - %s\n\n"
+            "Usage:\n  jempp COMMAND [...] [--option value ...]\n\nCommands:\n",
+            HELP_ABOUT);
     for (const Command *k = command_table; k->name; k++)
         fprintf(f, "  %-8s  %s\n", k->name, k->about);
     fprintf(
         f,
         "\n  jempp COMMAND --help   its options\n  jempp --version        which build this is\n\n"
-        "Exit codes: 0 done, 1 failed, 2 asked for wrongly, 3 training diverged.\n");
+        "Exit codes: %s.\n",
+        HELP_EXIT);
 }
 
 char *help_text(const char *command) {
@@ -165,70 +177,6 @@ char *help_text(const char *command) {
     if (!f) return NULL;
     if (k) command_help(f, k);
     else all_help(f);
-    if (!fclose(f)) return text;
-    free(text);
-    return NULL;
-}
-
-// ---- docs/options.md ----------------------------------------------------------------------
-
-static void put_escaped(FILE *f, const char *s) {
-    for (; *s; s++) fprintf(f, *s == '|' ? "\\%c" : "%c", *s);
-}
-
-static void put_range(FILE *f, const OptRow *row) {
-    if (row->type == T_INT || row->type == T_NUM || row->type == T_WHOLE)
-        fprintf(f, "%s%.16g to %.16g", row->type == T_NUM ? "" : "whole, ", row->lo, row->hi);
-    else if (row->type == T_FLAG) fprintf(f, "on, off");
-    else put_escaped(f, row->choices);
-}
-
-static void option_doc(FILE *f, const OptRow *row) {
-    const int may_change = row->commands & CMD_TRAIN && row->commands & MAY_CHANGE;
-    fprintf(f, "| `%s`%s | ", row->name, may_change ? " \\*" : "");
-    put_escaped(f, row->value);
-    fprintf(f, " | ");
-    put_range(f, row);
-    fprintf(f, " | ");
-    put_escaped(f, row->help);
-    fprintf(f, " |");
-    for (const Command *k = command_table; k->name; k++)
-        if (row->commands & k->bit) fprintf(f, " %s", k->name);
-    fprintf(f, " |\n");
-}
-
-static const char DOC_TOP[] =
-    "# Options\n\n"
-    "Made by `jempp options-doc` from the table in `src/run/options.c`; a test compares.\n\n"
-    "On the command line an option is `--name value` or `--name=value`, a switch `--name` or\n"
-    "`--no-name`. In a file (`--config FILE`) it is a line `name = value`; a line that begins with "
-    "`#`\n"
-    "is a comment, and `preset = NAME` may come first. A preset comes before files, files before "
-    "flags:\n"
-    "the later one counts. Numbers may be fractions (`8/255`).\n\n"
-    "`sample` takes the options of chains from the model's training unless they are given, but "
-    "for\n"
-    "`steps`, which are 40 there: fresh chains have further to go than kept ones.\n"
-    "`bench` has `px = shared` by default. With `--resume` a run's options stay as they were, "
-    "except\n"
-    "for those marked \\*.\n";
-
-char *help_options_doc(void) {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) return NULL;
-    fputs(DOC_TOP, f);
-    const char *group = "";
-    for (int i = 0; i < config_n_rows; i++) {
-        if (strcmp(group, config_rows[i].group) != 0)
-            fprintf(f,
-                    "\n## %s\n\n| option | default | values | what it does | for |\n"
-                    "| --- | --- | --- | --- | --- |\n",
-                    config_rows[i].group);
-        group = config_rows[i].group;
-        option_doc(f, &config_rows[i]);
-    }
     if (!fclose(f)) return text;
     free(text);
     return NULL;
