@@ -12,11 +12,14 @@ double attack_step(const AttackPlan *a, double radius) {
     return a->fgsm ? radius : a->step > 0 ? a->step : 2.5 * radius / a->steps;
 }
 
-void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key) {
+static int stop_asked(const JemppEvents *ev) { return ev && ev->stop && ev->stop(ev->ctx); }
+
+void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
+                  const JemppEvents *ev) {
     Tensor images = p->pass.act[0];
     images.p = x;
     const int steps = a->fgsm ? 1 : a->steps;
-    for (int k = 0; k < steps; k++) {
+    for (int k = 0; k < steps && !stop_asked(ev); k++) {
         key.sub = (uint32_t)k;
         const Tensor g = probe_gradient(p, x, a->loss, key);
         p->dev->be.attack_move(p->dev, &images, &g, p->x0, reach(a, radius));
@@ -50,7 +53,7 @@ static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
     if (radius > 0 && c->a->random_start && !c->a->fgsm)
         be->attack_start(p->dev, &x, p->x0, reach(c->a, radius), c->key, NULL);
     else be->copy(p->dev, p->x, p->x0, tensor_len(&x) * sizeof(real));
-    if (radius > 0) attack_climb(p, p->x, c->a, radius, c->key);
+    if (radius > 0) attack_climb(p, p->x, c->a, radius, c->key, c->ev);
     Rng judge = c->key;
     judge.stream = RNG_EVAL;
     probe_logits(p, p->x, n, judge, c->logits);
@@ -75,8 +78,7 @@ static int one_pass(Curve *c, double radius, Err *err) {
         const int n = c->n_alive - i < c->p->batch ? c->n_alive - i : c->p->batch;
         attack_batch(c, i, n, radius, &kept);
         if (dev_check(c->p->dev, err)) return -1;
-        if (c->ev && c->ev->stop && c->ev->stop(c->ev->ctx))
-            return err_set(err, ERR_IO, "stopped");
+        if (stop_asked(c->ev)) return err_set(err, ERR_IO, "stopped");
         c->done += (uint64_t)n;
         c->to_go -= (uint64_t)n < c->to_go ? (uint64_t)n : c->to_go;
         tell(c, c->to_go + 1, text);

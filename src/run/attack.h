@@ -17,8 +17,9 @@ typedef struct {
 enum { MAX_RADII = 64 };
 
 double attack_step(const AttackPlan *a, double radius);       // a move's length
-// From where x is, up the loss, within the ball around p->x0 and the box.
-void   attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key);
+// From where x is, up the loss, within the ball around p->x0 and the box; ends early where ev says stop.
+void   attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
+                    const JemppEvents *ev);
 // accuracy[i]: the share of images 0 .. n of the set (labels y) that are read rightly and still are after all
 // restarts at radius[0] .. radius[i], which rise. What a smaller ball broke is broken in a larger one.
 int    attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a, const char *name,
