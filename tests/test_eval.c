@@ -1,5 +1,5 @@
-// test_eval.c - metrics against scikit-learn's, attacks against foolbox's (tools/make_golden_eval.py), and
-// what evaluation is made of besides.
+// test_eval.c - metrics against scikit-learn's, attacks against foolbox's (both by
+// tools/make_golden_eval.py), and what evaluation is made of besides.
 #include "golden.h"
 #include "run/attack.h"
 #include "run/metrics.h"
@@ -32,7 +32,8 @@ static void check_scores(St *st, const char *name) {
     const int classes = (int)(len / n);
     float *z = malloc(len * sizeof *z);
     for (size_t i = 0; i < len; i++) z[i] = (float)v[i];
-    double *want = golden_read(st, name, ".scores", NULL), *bins = golden_read(st, name, ".bins", NULL);
+    double *want = golden_read(st, name, ".scores", NULL),
+           *bins = golden_read(st, name, ".bins", NULL);
     int *counts = golden_ints(st, name, ".confusion", &len);
 
     Scores s;
@@ -182,7 +183,8 @@ static void assert_within(Fixture *f, const real *x, int l2, double radius) {
     }
 }
 
-static int verdicts_that_differ(Fixture *f, const AttackPlan *a, double radius, const int *success) {
+static int verdicts_that_differ(Fixture *f, const AttackPlan *a, double radius,
+                                const int *success) {
     Probe *p = &f->probe;
     const size_t len = f->n * f->dim;
     const double scale = 2 * radius / (a->l2 ? sqrt((double)f->dim) : 1);
@@ -223,7 +225,8 @@ static void compare_attacks(const char *device, int only_one_step) {
         for (size_t r = 0; r < n; r++) {
             const int other = verdicts_that_differ(&f, &a, radius[r], success + r * f.n);
             if (other > (int)f.n / 200)
-                fail_msg("%s, %s within %g: %d verdicts differ", device, kinds[k], radius[r], other);
+                fail_msg("%s, %s within %g: %d verdicts differ", device, kinds[k], radius[r],
+                         other);
         }
         for (size_t i = 0; i < len; i++) broken += success[i];
         assert_true(broken > 50 && broken < 700);               // foolbox had something to say
@@ -261,7 +264,8 @@ static void a_curve_falls_and_restarts_do_not_raise_it(void **state) {
     assert_close(once[0], 1, 0);
     for (int i = 0; i < 4; i++) {
         assert_true(often[i] <= once[i] + 1e-9);
-        assert_true(!i || (once[i] <= once[i - 1] && often[i] <= often[i - 1] && fixed[i] <= fixed[i - 1]));
+        assert_true(
+            !i || (once[i] <= once[i - 1] && often[i] <= often[i - 1] && fixed[i] <= fixed[i - 1]));
     }
     assert_true(once[3] < 0.9 && often[3] < once[3] && fixed[3] < 1);
     let_go(&f, set);
@@ -272,8 +276,10 @@ static void a_curve_falls_and_restarts_do_not_raise_it(void **state) {
 static void refinement_that_does_nothing_changes_nothing(void **state) {
     (void)state;
     Fixture f;
-    const Refine still = { .chain = { .steps = 2, .energy = { 1, 0, 0 }, .move = { .inner = 1, .clip = 1 } },
-                           .draws = 3 };
+    const Refine still = {
+        .chain = { .steps = 2, .energy = { 1, 0, 0 }, .move = { .inner = 1, .clip = 1 } },
+        .draws = 3
+    };
     set_up(&f, fast_device(), &still);
     const size_t len = f.n * f.dim;
     float *z[2];

@@ -91,7 +91,12 @@ int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPl
                  const char *name, const double *radius, int n_radius, uint64_t seed,
                  const JemppEvents *ev, double *accuracy, Err *err) {
     const int restarts = a->fgsm || !a->random_start ? 1 : a->restarts;
-    Curve c = { p, set, y, a, ev, name,
+    Curve c = { p,
+                set,
+                y,
+                a,
+                ev,
+                name,
                 .alive = malloc((size_t)n * sizeof(int)),
                 .n_alive = n,
                 .logits = malloc((size_t)p->batch * (size_t)p->net->spec.classes * sizeof(float)),

@@ -344,8 +344,7 @@ int config_rising(const char *name, const char *text, double lo, double hi, cons
         if (!end || (*end && *end != ',') || (*end == ',' && !end[1]) || !(v >= lo && v <= hi) ||
             (n && v <= dst[n - 1]))
             return err_set(err, ERR_ARG, "%s: found '%s', expected %s", name, text, expected);
-        if (n == max)
-            return err_set(err, ERR_ARG, "%s: '%s' has more than %d", name, text, max);
+        if (n == max) return err_set(err, ERR_ARG, "%s: '%s' has more than %d", name, text, max);
         dst[n] = v;
         s = *end ? end + 1 : end;
     }

@@ -105,7 +105,8 @@ int  config_preset(Config *c, const char *name, Err *err);     // a compiled-in 
 void config_value(const Config *c, const OptRow *row, char *dst, size_t n);
 int  config_given(const Config *c, const char *name);           // not 0: set, by whomever
 void config_take(Config *c, const Config *from);                // those options that `from` was given
-// "0,4/255,8/255" -> numbers that rise within [lo, hi]; how many, or -1 with err: "NAME: found TEXT, expected ...".
+// "0,4/255,8/255" -> numbers that rise within [lo, hi]; how many, or -1 with err: "NAME: found
+// TEXT, expected EXPECTED".
 int  config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
                    double *dst, int max, Err *err);
 // "1/3,2/3,5/6" -> numbers that rise within (0, 1); how many, or -1 with err.

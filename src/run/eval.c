@@ -85,8 +85,7 @@ typedef struct {
 static int look_batch(Eval *e, const Look *l, int from, int n, Err *err) {
     const size_t at = (size_t)from * (size_t)e->m->net.spec.classes;
     const Rng key = { .seed = seed_of(e), .stream = RNG_EVAL, .step = (uint32_t)from };
-    if (!l->refined && l->logits &&
-        scorer_set(&e->scorer, l->set, from, n, l->logits + at, err))
+    if (!l->refined && l->logits && scorer_set(&e->scorer, l->set, from, n, l->logits + at, err))
         return -1;
     if (!l->refined && !l->slope) return 0;
     int *index = malloc((size_t)n * sizeof *index);
@@ -111,8 +110,9 @@ static int look(Eval *e, const Look *l, Err *err) {
     const size_t count = (size_t)l->n * (size_t)e->m->net.spec.classes;
     for (size_t i = 0; l->logits && i < count; i++)
         if (!isfinite(l->logits[i]))
-            return err_set(err, ERR_DATA, "%s: gives a logit that is not finite for image %zu of %s",
-                           e->m->path, i / (size_t)e->m->net.spec.classes, l->text);
+            return err_set(err, ERR_DATA,
+                           "%s: gives a logit that is not finite for image %zu of %s", e->m->path,
+                           i / (size_t)e->m->net.spec.classes, l->text);
     return 0;
 }
 
@@ -135,8 +135,7 @@ static int need_logits(Eval *e, Err *err) {
 static int task_acc(Eval *e, JsonOut *j, Err *err) {
     const int C = e->m->net.spec.classes;
     Scores s;
-    if (need_logits(e, err) ||
-        scores_of(&s, e->logits, e->test.y, (size_t)e->n, C, 1, err))
+    if (need_logits(e, err) || scores_of(&s, e->logits, e->test.y, (size_t)e->n, C, 1, err))
         return -1;
     size_t *counts = malloc((size_t)C * (size_t)C * sizeof *counts);
     if (!counts) return err_set(err, ERR_MEM, "out of memory for a confusion matrix");
@@ -153,14 +152,14 @@ static int task_acc(Eval *e, JsonOut *j, Err *err) {
     for (int c = 0; c < C; c++) {
         size_t all = 0;
         for (int k = 0; k < C; k++) all += counts[(size_t)c * (size_t)C + (size_t)k];
-        json_put_double(j, NULL,
-                        100 * (double)counts[(size_t)c * (size_t)(C + 1)] / (double)all);
+        json_put_double(j, NULL, 100 * (double)counts[(size_t)c * (size_t)(C + 1)] / (double)all);
     }
     json_close(j);
     json_open_array(j, "confusion");
     for (int c = 0; c < C; c++) {
         json_open_array(j, NULL);
-        for (int k = 0; k < C; k++) json_put_uint(j, NULL, counts[(size_t)c * (size_t)C + (size_t)k]);
+        for (int k = 0; k < C; k++)
+            json_put_uint(j, NULL, counts[(size_t)c * (size_t)C + (size_t)k]);
         json_close(j);
     }
     json_close(j);
@@ -212,8 +211,8 @@ static int put_temperature(Eval *e, JsonOut *j, Err *err) {
 
 static int task_ece(Eval *e, JsonOut *j, Err *err) {
     Scores s;
-    if (need_logits(e, err) || scores_of(&s, e->logits, e->test.y, (size_t)e->n,
-                                         e->m->net.spec.classes, 1, err))
+    if (need_logits(e, err) ||
+        scores_of(&s, e->logits, e->test.y, (size_t)e->n, e->m->net.spec.classes, 1, err))
         return -1;
     json_put_int(j, "n", e->n);
     json_put_int(j, "bins", ECE_BINS);
@@ -401,7 +400,8 @@ static int chain_ms(Eval *e, double *ms, Err *err) {
     return rc;
 }
 
-// Minutes of an epoch, from a few whole iterations on noise; NaN where they or the set's size cannot be had soon.
+// Minutes of an epoch, from a few whole iterations on noise; NaN where they would take long, or the
+// training set is not here.
 static double epoch_minutes(Eval *e, double step_ms, double *iteration_ms) {
     enum { TIMED = 3, ALL = 7 };
     Config c = e->m->cfg;

@@ -1,4 +1,5 @@
-// eval_sheets.c - the samples task of eval.h: pages of what a model draws, sorted by what it thinks of them.
+// eval_sheets.c - the samples task of eval.h: pages of what a model draws, sorted by what it thinks
+// of them.
 #include "base/file.h"
 #include "base/image.h"
 #include "run/eval.h"
@@ -8,9 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACROSS = 10, FRESH = 20 };             // pictures in a class's row; drawn a class where no buffer is
+enum { ACROSS = 10, FRESH = 20 };     // pictures in a row; chains a class where there is no buffer
 
-typedef struct { double px, pyx; int at, cls; } Judged;
+typedef struct {
+    double px, pyx;
+    int at, cls;
+} Judged;
 
 typedef struct {
     Jempp *m;
@@ -123,8 +127,7 @@ static int ranking(Sheets *s, int pyx, int worst, Err *err) {
     for (int c = 0; !rc && c < s->classes; c++) {
         const int there = s->first[c + 1] - s->first[c],
                   n = there < s->use->page ? there : s->use->page;
-        qsort(s->by_class + s->first[c], (size_t)there, sizeof *s->by_class,
-              pyx ? by_pyx : by_px);
+        qsort(s->by_class + s->first[c], (size_t)there, sizeof *s->by_class, pyx ? by_pyx : by_px);
         for (int i = 0; i < n; i++) put(s, i, ranked(s, c, i, worst));
         snprintf(name, sizeof name, "sheets/class-%03d-%s.png", c, what);
         if (n) rc = write_page(s, name, n, ACROSS, err);
@@ -169,8 +172,7 @@ static void put_settings(const Sheets *s, int buffer) {
     json_put_double(s->j, "noise", run->noise);
     json_put_int(s->j, "page", s->use->page);
     json_open_array(s->j, "per_class");
-    for (int c = 0; c < s->classes; c++)
-        json_put_int(s->j, NULL, s->first[c + 1] - s->first[c]);
+    for (int c = 0; c < s->classes; c++) json_put_int(s->j, NULL, s->first[c + 1] - s->first[c]);
     json_close(s->j);
 }
 

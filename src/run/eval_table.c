@@ -7,7 +7,8 @@
 
 // ---- the paper -----------------------------------------------------------------------------------
 
-// WRN-28-10; NaN: not reported. OOD on CIFAR-10: log p(x), then max p(y|x).
+// WRN-28-10; NaN: not reported. OOD on CIFAR-10: log p(x), then max p(y|x). Of ECE the paper does not
+// say for which M it is.
 enum { D_CIFAR10, D_CIFAR100, D_SVHN, N_DATA };
 enum { P_SVHN, P_INTERP, P_CIFAR100, P_CELEBA, N_POUT };
 typedef struct {
@@ -21,15 +22,35 @@ static const char *const DATA_NAME[N_DATA] = { "cifar10", "cifar100", "svhn" };
 static const char *const OUT_NAME[N_POUT] = { "svhn", "interp", "cifar100", "celeba" };
 #define NO NAN
 static const Paper PAPER[] = {
-    { "JEM++ M=5", { 91.1, 72.0, 96.7 }, { NO, NO, NO }, { .89, .73, .81, .74 },
-      { .88, .78, .86, .78 }, 12.5 },
-    { "JEM++ M=10", { 93.5, 74.5, 96.9 }, { 2.35, 3.3, NO }, { .63, .68, .64, .59 },
-      { .91, .78, .88, .82 }, 20.1 },
-    { "JEM++ M=20", { 94.1, NO, NO }, { NO, NO, NO }, { .85, .57, .68, .89 },
-      { .94, .77, .88, .90 }, 32.5 },
-    { "JEM", { 92.9, 72.2, 96.7 }, { 4.2, 4.87, NO }, { .67, .65, .67, .75 },
-      { .89, .75, .87, .79 }, 30.1 },
-    { "softmax", { 95.8, 78.9, 97.0 }, { NO, NO, NO }, { NO, NO, NO, NO }, { .93, .77, .85, .62 },
+    { "JEM++ M=5",
+      { 91.1, 72.0, 96.7 },
+      { 2.35, 3.3, NO },
+      { .89, .73, .81, .74 },
+      { .88, .78, .86, .78 },
+      12.5 },
+    { "JEM++ M=10",
+      { 93.5, 74.5, 96.9 },
+      { 2.35, 3.3, NO },
+      { .63, .68, .64, .59 },
+      { .91, .78, .88, .82 },
+      20.1 },
+    { "JEM++ M=20",
+      { 94.1, NO, NO },
+      { NO, NO, NO },
+      { .85, .57, .68, .89 },
+      { .94, .77, .88, .90 },
+      32.5 },
+    { "JEM",
+      { 92.9, 72.2, 96.7 },
+      { 4.2, 4.87, NO },
+      { .67, .65, .67, .75 },
+      { .89, .75, .87, .79 },
+      30.1 },
+    { "softmax",
+      { 95.8, 78.9, 97.0 },
+      { NO, NO, NO },
+      { NO, NO, NO, NO },
+      { .93, .77, .85, .62 },
       NO },
 };
 
@@ -37,6 +58,13 @@ static int index_of(const char *name, const char *const *list, int n) {
     int i = 0;
     while (name && i < n && strcmp(name, list[i]) != 0) i++;
     return name && i < n ? i : -1;
+}
+
+// "celeba" of "cifar-file:/data/celeba.bin": what a set is called in a line of the table.
+static void short_name(char dst[25], const char *name) {
+    const char *slash = strrchr(name, '/'), *colon = strchr(name, ':');
+    const char *from = slash ? slash + 1 : colon ? colon + 1 : name, *dot = strrchr(from, '.');
+    snprintf(dst, 25, "%.*s", dot && colon ? (int)(dot - from) : (int)strlen(from), from);
 }
 
 // The paper's system with these options, or NULL: what decides is the sampler.
@@ -113,7 +141,8 @@ static void put_ood(const Table *t) {
     const Json *a = begin(t, "ood", "out of distribution (AUROC, FPR at 95 %)");
     const char *in = json_string(json_get(json_get(a, "in"), "name"));
     for (const Json *s = json_first(json_get(a, "sets")); s; s = json_next(s)) {
-        const char *name = json_string(json_get(s, "name"));
+        char name[25] = "";
+        if (json_string(json_get(s, "name"))) short_name(name, json_string(json_get(s, "name")));
         const int at = in && !strcmp(in, "cifar10") ? index_of(name, OUT_NAME, N_POUT) : -1;
         for (const Json *k = json_first(json_get(s, "scores")); k; k = json_next(k)) {
             const int px = !strcmp(json_key(k), "logpx"), maxp = !strcmp(json_key(k), "maxp");
@@ -139,7 +168,7 @@ static void put_attack(const Table *t) {
     for (const Json *c = json_first(json_get(a, "curves")); c; c = json_next(c)) {
         const char *norm = json_string(json_get(c, "norm"));
         const Json *r = json_get(c, "radii"), *v = json_get(c, "accuracy");
-        fprintf(t->f, "  %s %s, %s, %g steps, %g restarts\n", json_string(json_get(c, "attack")),
+        fprintf(t->f, "  %s %s, %s, steps %g, restarts %g\n", json_string(json_get(c, "attack")),
                 norm, json_string(json_get(c, "loss")), number(c, "steps"), number(c, "restarts"));
         for (const Json *x = json_first(r), *y = json_first(v); x && y;
              x = json_next(x), y = json_next(y)) {

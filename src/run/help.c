@@ -16,7 +16,8 @@ const Command command_table[] = {
       "jempp sample runs/demo --count 100 --out grid.png\n"
       "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
       "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px" },
-    { "eval", CMD_EVAL, "judge a model: accuracy, calibration, other images, attacks, samples, speed",
+    { "eval", CMD_EVAL,
+      "judge a model: accuracy, calibration, other images, attacks, samples, speed",
       "jempp eval RUN|MODEL [--tasks NAME,...] [--ood SET,...] [--limit N] [--json] [--out DIR]",
       "jempp eval runs/demo                             # everything; eval.json is in the run\n"
       "jempp eval runs/demo --tasks acc,ece --temperature\n"

@@ -95,8 +95,7 @@ int scores_of(Scores *s, const float *logits, const int *y, size_t n, int classe
         qsort(lse, n, sizeof *lse, by_value);
         s->threshold = lse[(n - 1) / 20];
     }
-    const int rc =
-        lse && by_class ? 0 : err_set(err, ERR_MEM, "out of memory for %zu scores", n);
+    const int rc = lse && by_class ? 0 : err_set(err, ERR_MEM, "out of memory for %zu scores", n);
     free(lse);
     free(by_class);
     return rc;
@@ -139,7 +138,9 @@ double temperature_of(const float *logits, const int *y, size_t n, int classes) 
 
 // ---- detection -----------------------------------------------------------------------------------
 
-typedef struct { size_t in, out; } Above;      // how many scores are at or above a threshold
+typedef struct {
+    size_t in, out;
+} Above; // how many scores are at or above a threshold
 
 // The next lower threshold below which both arrays (sorted upwards) have been taken: 0 at the end.
 static int next_level(Above *a, const double *in, size_t n_in, const double *out, size_t n_out) {
@@ -186,8 +187,8 @@ void detect(Detection *d, double *in, size_t n_in, double *out, size_t n_out) {
         d->aupr += more_in * (double)now.in / (double)(now.in + now.out);
         // seen from below, what is still to come is the other side's
         if (n_out > was.out)
-            d->aupr_out += more_out * (double)(n_out - was.out) /
-                           (double)(n_out - was.out + n_in - was.in);
+            d->aupr_out +=
+                more_out * (double)(n_out - was.out) / (double)(n_out - was.out + n_in - was.in);
         if (isnan(d->fpr95) && 20 * now.in >= 19 * n_in) d->fpr95 = fpr;
         const int end = now.in == n_in && now.out == n_out;
         // points lie evenly along the curve, whose two sides sum to 2

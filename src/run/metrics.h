@@ -1,4 +1,5 @@
-// metrics.h - what scores are worth: pure functions of logits, labels and numbers. docs/eval.md defines each.
+// metrics.h - what scores are worth: pure functions of logits, labels and numbers. docs/eval.md
+// defines each.
 #ifndef METRICS_H
 #define METRICS_H
 #include "base/err.h"
@@ -6,7 +7,7 @@
 
 enum { ECE_BINS = 20, ROC_POINTS = 200, HIST_BINS = 60 };
 
-typedef struct { size_t count; double confidence, right; } Bin;   // (lo, hi]: images; sums over them
+typedef struct { size_t count; double confidence, right; } Bin;   // images; sums over them
 
 typedef struct {
     size_t n;
@@ -29,10 +30,12 @@ void   confusion_of(size_t *counts, const float *logits, const int *y, size_t n,
 double temperature_of(const float *logits, const int *y, size_t n, int classes);
 
 typedef struct {                            // how well a score tells in (higher) from out
-    double auroc, aupr, aupr_out, fpr95;    // ties count half; average precision of in, of out; FPR at TPR >= 95 %
+    double auroc;                           // ties count half
+    double aupr, aupr_out;                  // average precision of in, of out
+    double fpr95;                           // false positives where 95 % of in, or more, are found
     int    n_roc;
     double roc[ROC_POINTS][2];              // false, true positive rate
-    double lo, hi;                          // what the histograms span; what lies beyond is in the end bins
+    double lo, hi;                          // histograms span this; their end bins hold the rest
     size_t in[HIST_BINS], out[HIST_BINS];
 } Detection;
 

@@ -9,7 +9,7 @@
 
 typedef enum { INTERP, UNIFORM, GAUSSIAN, CONSTANT, N_MADE } Made;
 static const char *const MADE_NAME[N_MADE] = { "interp", "uniform", "gaussian", "constant" };
-enum { APART = 100 };                                       // of interpolated pictures: the published batch
+enum { APART = 100 };                         // of pictures that are interpolated: a published batch
 
 static int made_kind(const char *name) {
     int i = 0;
@@ -86,8 +86,11 @@ void outside_names(const char *names[16], const Set *in, const char *dir) {
     static const struct {
         const char *name;
         int c, side;
-    } known[] = { { "svhn", 3, 32 },  { "cifar100", 3, 32 },      { "cifar10", 3, 32 },
-                  { "mnist", 1, 28 }, { "fashion-mnist", 1, 28 } };
+    } known[] = { { "svhn", 3, 32 },
+                  { "cifar100", 3, 32 },
+                  { "cifar10", 3, 32 },
+                  { "mnist", 1, 28 },
+                  { "fashion-mnist", 1, 28 } };
     SetInfo info[16];
     const int n_info = data_list(dir, info, 16);
     int n = 0;

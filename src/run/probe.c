@@ -49,7 +49,8 @@ static void refined(Probe *p, const real *x, int draw, Rng key) {
     Backend *be = &p->dev->be;
     Tensor copy = p->pass.act[0];
     copy.p = p->copy;
-    key.seed += (uint64_t)draw << 40;                    // step and sub are the chain's and the caller's
+    // a number for the draw and the caller's own sub, which the chain's steps take over
+    key.seed += ((uint64_t)draw << 40) + ((uint64_t)key.sub << 50);
     be->copy(p->dev, p->copy, x, image_bytes(p));
     const Move shake = { .inner = 1, .clip = 1, .noise = p->refine.noise };
     if (shake.noise > 0) be->langevin(p->dev, &copy, &copy, shake, key, NULL);
@@ -74,8 +75,7 @@ void loss_gradient(Pass *p, real *x, const int *y, AttackLoss loss, real *sums) 
     Backend *be = &p->dev->be;
     pass_forward(p, x);
     if (loss == LOSS_MARGIN) be->margin(p->dev, pass_logits(p), y, pass_logits_grad(p));
-    else
-        be->head(p->dev, pass_logits(p), y, (Energy){ 1, -1, 0 }, 1, pass_logits_grad(p), sums);
+    else be->head(p->dev, pass_logits(p), y, (Energy){ 1, -1, 0 }, 1, pass_logits_grad(p), sums);
     pass_backward(p);
 }
 
@@ -91,8 +91,7 @@ Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key) {
         loss_gradient(&p->pass, p->copy, p->y, loss, p->sums);
         const real *g = pass_input_grad(&p->pass)->p;
         if (!d) be->copy(p->dev, p->mean, g, image_bytes(p));
-        else
-            be->ema(p->dev, tensor_len(&mean), p->mean, g, (real)d / (real)(d + 1), p->now);
+        else be->ema(p->dev, tensor_len(&mean), p->mean, g, (real)d / (real)(d + 1), p->now);
     }
     mean.p = p->mean;
     return mean;

@@ -1,6 +1,6 @@
-// probe.h - the classifier as an adversary sees it: logits and their gradient by the image, on running
-// statistics, so that every image is for itself. With JEM's refinement, noisy copies of an image first climb
-// log p(x), and their mean logits decide.
+// probe.h - the classifier as an adversary sees it: logits and their gradient by the image, on
+// running statistics, so that every image is for itself. With JEM's refinement, noisy copies of an
+// image first climb log p(x), and their mean logits decide.
 #ifndef PROBE_H
 #define PROBE_H
 #include "run/sample.h"
@@ -31,13 +31,14 @@ typedef struct {
 
 int  probe_open(Probe *p, Net *net, int batch, const Refine *refine, Err *err);
 void probe_close(Probe *p);
-// Rows index[0 .. n) (host) of the set with noise by key, and their labels, to x0 and y; the last one
-// fills the batch.
+// Rows index[0 .. n) (host) of the set with noise by key, and their labels, to x0 and y; the last
+// one fills the batch.
 void probe_load(Probe *p, const Bytes *set, const int *index, int n, real noise, Rng key);
 // Logits of the images x (device) to the host: logits[n][classes].
 void probe_logits(Probe *p, real *x, int n, Rng key, float *logits);
-// The gradient by x of a loss that grows as the images are misread. With refinement it is taken at the
-// refined copies and handed straight through to x: their mean. Valid until the probe is used again.
+// The gradient by x of a loss that grows as the images are misread. With refinement it is taken at
+// the refined copies and handed straight through to x: their mean. Valid until the probe is used
+// again.
 Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key);
 // -|d log p(x) / dx| of the first n images of x, in units of x.
 void probe_slopes(Probe *p, real *x, int n, double *slope);
