@@ -150,6 +150,7 @@ expect 2 'pictures of 3 channels, 32 x 32; the model' eval run --data cifar-file
 mkdir -p two/test/a two/test/b two/train/a two/train/b
 for d in two/*/*; do cp grid.png $d; done
 expect 2 '2 classes; the model has 10' eval run --data folder:two
+expect 0 'train                    logpx' eval run $quick --tasks ood --ood folder:two,folder:two/train
 expect 2 "--radii: found '2', expected" eval run --tasks attack --radii 2
 expect 2 "--radii: found '0.2,0.1', expected" eval run --tasks attack --radii 0.2,0.1
 expect 2 "--attacks: found 'cw'" eval run --attacks cw

@@ -59,12 +59,18 @@ static int stop_asked(const Eval *e, Err *err) {
 
 // ---- images through the model ----------------------------------------------------------------------
 
+// What sets an image, or the copies that are refined, apart from how it was stored.
+static double noise_of(const Eval *e) {
+    return e->use->refine && !config_given(e->use, "input-noise") ? e->m->cfg.sigma
+                                                                  : e->use->input_noise;
+}
+
 static Refine refine_of(const Eval *e) {
     const Config *run = &e->m->cfg;
     Refine r = { .chain = chain_of(run), .draws = e->use->draws };
     r.chain.steps = e->use->refine;
     r.chain.energy = (Energy){ 1, 0, 0 };
-    r.noise = (real)(config_given(e->use, "input-noise") ? e->use->input_noise : run->sigma);
+    r.noise = (real)noise_of(e);
     return r;
 }
 
@@ -141,7 +147,7 @@ static int task_acc(Eval *e, JsonOut *j, Err *err) {
     if (!counts) return err_set(err, ERR_MEM, "out of memory for a confusion matrix");
     confusion_of(counts, e->logits, e->test.y, (size_t)e->n, C);
     json_put_int(j, "n", e->n);
-    json_put_double(j, "noise", e->use->refine ? (double)refine_of(e).noise : e->use->input_noise);
+    json_put_double(j, "noise", noise_of(e));
     json_put_int(j, "refine", e->use->refine);
     json_put_int(j, "draws", e->use->refine ? e->use->draws : 1);
     json_put_double(j, "top1", 100 * s.accuracy);
@@ -231,7 +237,7 @@ static const char *const SCORE_NAME[N_SCORE] = { "logpx", "maxp", "maxlogit", "g
 static int score_set(Eval *e, const Set *set, int n, const char *name, double *score, Err *err) {
     const int C = e->m->net.spec.classes;
     Bytes bytes = { 0 };
-    float *z = malloc((size_t)n * (size_t)C * sizeof *z);
+    float *z = calloc((size_t)n * (size_t)C, sizeof *z);
     int rc = z ? bytes_upload(&bytes, &e->m->dev, set, err)
                : err_set(err, ERR_MEM, "out of memory for %d images' logits", n);
     const Look l = { &bytes, n, 0, name, z, score + (size_t)S_GRADNORM * (size_t)n };
@@ -349,7 +355,7 @@ static void put_curve(Eval *e, JsonOut *j, const CurvePlan *c, const double *acc
 
 static int task_attack(Eval *e, JsonOut *j, Err *err) {
     const int n = e->use->limit || e->n < ATTACKED ? e->n : ATTACKED;
-    double accuracy[MAX_CURVES][MAX_RADII];
+    double accuracy[MAX_CURVES][MAX_RADII] = { { 0 } };
     int rc = need_probe(e, err);
     for (int i = 0; !rc && i < e->n_curve; i++) {
         const CurvePlan *c = &e->curve[i];
@@ -567,7 +573,6 @@ static int load_data(Eval *e, Err *err) {
     const Config *run = &e->m->cfg;
     const DataOpts o = data_opts(e);
     Set train = { 0 };
-    snprintf(e->data, sizeof e->data, "%s", e->use->data[0] ? e->use->data : run->data);
     if (!e->use->data[0] && !strncmp(e->data, "cifar-file:", 11))
         return err_set(err, ERR_ARG,
                        "%s: the model was trained on it, and it has no test half: expected --data",
@@ -711,6 +716,7 @@ static int batch_for(const Eval *e) {
 
 static int eval_open(Eval *e, Err *err) {
     int images = 0;
+    snprintf(e->data, sizeof e->data, "%s", e->use->data[0] ? e->use->data : e->m->cfg.data);
     if (read_tasks(e, err) || read_curves(e, err)) return -1;
     for (int i = 0; i < N_TASK; i++) images |= TASKS[i].images && e->wanted >> i & 1;
     if (images && load_data(e, err)) return -1;

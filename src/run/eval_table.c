@@ -94,6 +94,11 @@ static double number(const Json *of, const char *key) {
     return v;
 }
 
+static const char *string(const Json *of, const char *key) {
+    const char *s = json_string(json_get(of, key));
+    return s ? s : "?";
+}
+
 // A line: what, the figure, the paper's (NaN: none).
 static void row(const Table *t, const char *what, double v, const char *unit, int digits,
                 double paper) {
@@ -139,11 +144,11 @@ static void put_ece(const Table *t) {
 
 static void put_ood(const Table *t) {
     const Json *a = begin(t, "ood", "out of distribution (AUROC, FPR at 95 %)");
-    const char *in = json_string(json_get(json_get(a, "in"), "name"));
+    const char *in = string(json_get(a, "in"), "name");
     for (const Json *s = json_first(json_get(a, "sets")); s; s = json_next(s)) {
-        char name[25] = "";
-        if (json_string(json_get(s, "name"))) short_name(name, json_string(json_get(s, "name")));
-        const int at = in && !strcmp(in, "cifar10") ? index_of(name, OUT_NAME, N_POUT) : -1;
+        char name[25];
+        short_name(name, string(s, "name"));
+        const int at = !strcmp(in, "cifar10") ? index_of(name, OUT_NAME, N_POUT) : -1;
         for (const Json *k = json_first(json_get(s, "scores")); k; k = json_next(k)) {
             const int px = !strcmp(json_key(k), "logpx"), maxp = !strcmp(json_key(k), "maxp");
             const double paper = !t->paper || at < 0 ? NAN
@@ -166,17 +171,17 @@ static void put_radius(FILE *f, double radius, int linf) {
 static void put_attack(const Table *t) {
     const Json *a = begin(t, "attack", "accuracy under attack");
     for (const Json *c = json_first(json_get(a, "curves")); c; c = json_next(c)) {
-        const char *norm = json_string(json_get(c, "norm"));
+        const char *norm = string(c, "norm");
         const Json *r = json_get(c, "radii"), *v = json_get(c, "accuracy");
-        fprintf(t->f, "  %s %s, %s, steps %g, restarts %g\n", json_string(json_get(c, "attack")),
-                norm, json_string(json_get(c, "loss")), number(c, "steps"), number(c, "restarts"));
+        fprintf(t->f, "  %s %s, %s, steps %g, restarts %g\n", string(c, "attack"), norm,
+                string(c, "loss"), number(c, "steps"), number(c, "restarts"));
         for (const Json *x = json_first(r), *y = json_first(v); x && y;
              x = json_next(x), y = json_next(y)) {
             double radius = 0, accuracy = 0;
             (void)json_double(x, &radius);
             (void)json_double(y, &accuracy);
             fprintf(t->f, "   ");
-            put_radius(t->f, radius, norm && !strcmp(norm, "linf"));
+            put_radius(t->f, radius, !strcmp(norm, "linf"));
             fprintf(t->f, "  %6.2f %%\n", accuracy);
         }
     }
@@ -186,7 +191,7 @@ static void put_samples(const Table *t) {
     const Json *a = begin(t, "samples", "samples");
     if (a)
         fprintf(t->f, "  %zu pages, of %s chains\n", json_count(json_get(a, "files")),
-                json_string(json_get(a, "from")));
+                string(a, "from"));
 }
 
 static void put_speed(const Table *t) {
@@ -202,14 +207,13 @@ static void put_speed(const Table *t) {
 char *eval_table(const Json *doc, const Config *run, Err *err) {
     char *text = NULL;
     size_t n = 0;
-    const char *data = json_string(json_get(doc, "data"));
+    const char *data = string(doc, "data");
     const Json *tasks = json_get(doc, "tasks");
     Table t = { open_memstream(&text, &n), tasks, NULL, index_of(data, DATA_NAME, N_DATA) };
     if (t.data >= 0) t.paper = paper_of(run);
     if (t.f) {
-        fprintf(t.f, "%s: %s, %s on %s (%s)\n", json_string(json_get(doc, "model")),
-                json_string(json_get(doc, "net")), data ? data : "no images",
-                json_string(json_get(doc, "device")), json_string(json_get(doc, "precision")));
+        fprintf(t.f, "%s: %s, %s on %s (%s)\n", string(doc, "model"), string(doc, "net"), data,
+                string(doc, "device"), string(doc, "precision"));
         if (t.paper) fprintf(t.f, "right column: the paper's %s, WRN-28-10\n", t.paper->name);
         put_acc(&t);
         put_ece(&t);

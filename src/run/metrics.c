@@ -50,7 +50,7 @@ static double mean_gap(const Bin *bin, size_t n) {
 // How many classes come before y; of equal ones the first leads.
 static int place_of(const float *z, int classes, int y) {
     int ahead = 0;
-    for (int c = 0; c < classes; c++) ahead += z[c] > z[y] || (z[c] == z[y] && c < y);
+    for (int c = 0; c < classes; c++) ahead += z[c] > z[y] || (c < y && z[c] == z[y]);
     return ahead;
 }
 
