@@ -29,7 +29,7 @@ is_json() {
 expect 0 'Commands:' --help
 expect 0 'Commands:' help
 commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out)
-[ "$(echo $commands)" = "train sample predict export info bench report data" ] || bad "commands: $commands"
+[ "$(echo $commands)" = "train sample eval predict export info bench report data" ] || bad "commands: $commands"
 for c in $commands; do
     expect 0 "jempp $c - " "$c" --help
     grep -q '^Usage:' out && grep -q '^Examples:' out && grep -q '^Options, ' out || bad "jempp $c --help"
@@ -109,6 +109,87 @@ expect 0 'run/report.html: written' report run
 expect 0 'page.html: written' report run --out page.html
 expect 0 'model.safetensors: written' export run model.safetensors --half
 expect 0 'grid.png' predict model.safetensors grid.png
+
+# ---- what a model is worth: the whole of it, then parts that leave the rest alone
+quick="--limit 40 --threads 1 --attack-steps 2"
+expect 0 'accuracy under attack, 40 images' eval run $quick --radii 4/255,8/255 --attacks pgd-linf,fgsm-l2 \
+    --attack-loss margin --restarts 2 --temperature
+for words in 'top-1' 'ECE with it' 'gaussian' '8/255' 'pages, of buffer chains' 'a step of a chain'; do
+    grep -qF -e "$words" out || bad "jempp eval: no '$words'"
+done
+[ -s run/sheets/classes.png ] && [ -s run/sheets/best-px.png ] || bad "no sheets"
+cp run/eval.json first.json
+expect 0 '"top1": ' eval run $quick --tasks acc --refine 2 --draws 2 --json
+is_json eval run --json
+cmp -s <(tail -n +1 out) <(cat run/eval.json) || bad "eval --json is not the file"
+expect 0 'ood' eval model.safetensors $quick --tasks ood --ood uniform,folder:. --input-noise 0.03 --json
+[ -s model-eval/eval.json ] || bad "no eval.json for a lone model"
+! grep -q '"top1"' model-eval/eval.json || bad "a task that was not asked for"
+if command -v python3 >/dev/null; then
+    python3 - first.json run/eval.json <<'END' || bad "eval.json"
+import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+assert list(b["tasks"]) == ["acc", "ece", "ood", "attack", "samples", "speed"]
+assert all(a["tasks"][k] == b["tasks"][k] for k in b["tasks"] if k != "acc"), "other tasks changed"
+assert b["tasks"]["acc"]["refine"] == 2 and a["tasks"]["acc"]["refine"] == 0
+acc, ece, ood, attack = (a["tasks"][k] for k in ("acc", "ece", "ood", "attack"))
+assert sum(map(sum, acc["confusion"])) == acc["n"] == 40
+assert sum(b["count"] for b in ece["reliability"]) == 40 and ece["temperature"]["n_valid"] == 100
+assert abs(attack["clean"] - acc["top1"]) < 1e-6
+curve = attack["curves"][0]
+assert curve["radii"] == [0, 4 / 255, 8 / 255] and curve["accuracy"][0] == attack["clean"]
+assert curve["accuracy"] == sorted(curve["accuracy"], reverse=True)
+for s in ood["sets"]:
+    for k in "logpx", "maxp", "maxlogit", "gradnorm":
+        assert 0 <= s["scores"][k]["auroc"] <= 1 and sum(s["scores"][k]["hist"]["out"]) == s["n"]
+END
+fi
+sed -i 's/"md5": "./"md5": "x/' run/eval.json                   # as if the model had been another
+expect 0 'top-1' eval run $quick --tasks acc
+! grep -q '"ood"' run/eval.json || bad "results of another model were kept"
+
+# ---- refused before anything is computed
+expect 2 "--tasks: found 'fid'" eval run --tasks acc,fid
+expect 2 'no such image set' eval run --tasks ood --ood frobnicate
+expect 2 'no such folder' eval run --tasks ood --ood folder:nosuch
+mkdir empty
+expect 1 'no PNG or JPEG picture' eval run --tasks ood --ood folder:empty
+head -c 3073 /dev/zero >black.bin
+expect 2 'pictures of 3 channels, 32 x 32; the model' eval run --tasks ood --ood cifar-file:black.bin
+expect 2 'pictures of 3 channels, 32 x 32; the model' eval run --data cifar-file:black.bin
+mkdir -p two/test/a two/test/b two/train/a two/train/b
+for d in two/*/*; do cp grid.png $d; done
+expect 2 '2 classes; the model has 10' eval run --data folder:two
+expect 0 'train                    logpx' eval run $quick --tasks ood --ood folder:two,folder:two/train
+expect 2 "--radii: found '2', expected" eval run --tasks attack --radii 2
+expect 2 "--radii: found '0.2,0.1', expected" eval run --tasks attack --radii 0.2,0.1
+expect 2 "--attacks: found 'cw'" eval run --attacks cw
+expect 2 'expected one run or model' eval
+if command -v python3 >/dev/null; then
+    python3 - model.safetensors nostats.safetensors <<'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+n, = struct.unpack("<Q", data[:8])
+head = json.loads(data[8:8 + n])
+head["other.mean"] = head.pop("f.bn1.running_mean")
+text = json.dumps(head).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
+END
+    expect 1 'batch norm without running statistics' eval nostats.safetensors
+fi
+
+# ---- a signal leaves what is finished
+cp -r run stopped
+rm stopped/eval.json
+"$jempp" eval stopped --tasks acc,attack --limit 1000 --attack-steps 5000 --threads 1 >out 2>err </dev/null &
+for _ in $(seq 100); do [ -e stopped/eval.json ] && break; sleep 0.1; done
+sleep 0.3
+kill -INT $!
+wait $!
+[ $? = 1 ] || bad "an evaluation that was stopped has not failed"
+grep -q 'tasks are done and kept in stopped/eval.json: stopped' err || bad "it does not say what is kept"
+grep -q '"top1"' stopped/eval.json || bad "the finished task is lost"
 
 # ---- a reader that leaves early is no failure
 exec 3> >(:)

@@ -382,6 +382,20 @@ static void json_can_be_indented(void **state) {
     free(text);
 }
 
+static void json_that_was_read_is_written_the_same(void **state) {
+    (void)state;
+    static const char text[] = "{\"a\":[1,-2.5,0.1,[]],\"b\":{\"c\":null,\"d\":true},"
+                               "\"e\":\"x\\ny\",\"f\":{},\"g\":false}";
+    Json *doc;
+    JsonOut j = { 0 };
+    assert_int_equal(json_parse(&doc, text, strlen(text), 8, "x", NULL), 0);
+    json_put(&j, NULL, doc);
+    char *again = json_finish(&j, NULL, NULL);
+    assert_string_equal(again, text);
+    free(again);
+    json_free(doc);
+}
+
 static void json_that_could_not_be_read_is_not_written(void **state) {
     (void)state;
     Err err = { 0 };
@@ -492,6 +506,7 @@ int main(void) {
         cmocka_unit_test(numbers_that_a_double_cannot_tell_apart_are_not_whole),
         cmocka_unit_test(json_is_written),
         cmocka_unit_test(json_can_be_indented),
+        cmocka_unit_test(json_that_was_read_is_written_the_same),
         cmocka_unit_test(json_that_could_not_be_read_is_not_written),
         cmocka_unit_test(times_are_written_for_people),
         cmocka_unit_test(elsewhere_progress_is_a_plain_line_now_and_then),

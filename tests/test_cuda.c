@@ -519,6 +519,9 @@ static void heads_agree(void **state) {
                                  &dz[k], sums[k]);
             same_tensor(&t, dz, 1, 1e-5, "dz");
             same(&t, sums, N_SUM, 1e-5, "sums");
+            for (int k = 0; labels && k < 2; k++)
+                t.dev[k].be.margin(&t.dev[k], &z[k], y[k], &dz[k]);
+            if (labels) same_tensor(&t, dz, 1, 1e-6, "margin");
             bufs_free(&t);
         }
     pair_close(&t);

@@ -256,6 +256,20 @@ static void large_logits_do_not_overflow(void **state) {
     dev_close(&dev);
 }
 
+static void margins_lead_from_the_label_to_the_best_other_class(void **state) {
+    (void)state;
+    Dev dev;
+    open_device(&dev, "ref");
+    // right by far, wrong, the label first with a tie among the others
+    real v[9] = { 5, 1, 2, 1, 9, 0, -3, -7, -7 }, g[9];
+    const real want[9] = { -1, 0, 1, -1, 1, 0, -1, 1, 0 };
+    const int y[3] = { 0, 0, 0 };
+    Tensor z = { 3, 3, 1, 1, v }, dz = { 3, 3, 1, 1, g };
+    dev.be.margin(&dev, &z, y, &dz);
+    for (int i = 0; i < 9; i++) assert_close(g[i], want[i], 0);
+    dev_close(&dev);
+}
+
 static void inner_moves_stop_at_the_border(void **state) {
     (void)state;
     Dev dev;
@@ -406,6 +420,7 @@ int main(void) {
         cmocka_unit_test(gradients_of_pooling_match_finite_differences),
         cmocka_unit_test(gradients_of_every_energy_match_finite_differences),
         cmocka_unit_test(large_logits_do_not_overflow),
+        cmocka_unit_test(margins_lead_from_the_label_to_the_best_other_class),
         cmocka_unit_test(inner_moves_stop_at_the_border),
         cmocka_unit_test(the_closed_form_of_the_inner_loop_equals_the_loop),
         cmocka_unit_test(sgd_follows_its_formula_and_halts),

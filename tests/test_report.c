@@ -148,11 +148,13 @@ static void a_file_stands_for_the_set_that_it_is_named_after(void **state) {
     assert_true(isnan(paper_figure("jempp-m5", "cifar10", "maxp:cifar-file:celeba.bin/other")));
 }
 
-static void another_preset_is_compared_with_the_papers_own_choice(void **state) {
+static void another_preset_is_compared_with_what_is_nearest(void **state) {
     (void)state;
-    assert_string_equal(paper_system("jem"), "jem");
-    assert_string_equal(paper_system("demo"), "jempp-m10");
-    assert_string_equal(paper_system(""), "jempp-m10");
+    assert_string_equal(paper_system("jem", "shared", 20), "jem");
+    assert_string_equal(paper_system("demo", "shared", 7), "jempp-m10");
+    assert_string_equal(paper_system("", "", 0), "jempp-m10");
+    assert_string_equal(paper_system("", "clean", 5), "jempp-m5");
+    assert_string_equal(paper_system("pgd-linf", "none", 5), "softmax");
     assert_string_equal(paper_label("jempp-m10"), "JEM++ M=10");
     assert_null(paper_label("demo"));
 }
@@ -538,7 +540,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(figures_are_found_by_system_set_and_measure),
         cmocka_unit_test(a_file_stands_for_the_set_that_it_is_named_after),
-        cmocka_unit_test(another_preset_is_compared_with_the_papers_own_choice),
+        cmocka_unit_test(another_preset_is_compared_with_what_is_nearest),
         IN_DIR(a_log_is_read_column_by_column),
         IN_DIR(a_line_that_is_still_being_written_does_not_count),
         IN_DIR(a_bad_log_is_refused_with_its_line),

@@ -314,9 +314,8 @@ TYPES = {torch.float64: ("F64", "d"), torch.float16: ("F16", "e"), torch.uint8: 
          torch.int64: ("I32", "i")}
 
 
-def write(path, tensors):
-    header = {"__metadata__": dict({k: repr(v) for k, v in TERM.items()},
-                                   thin=str(THIN), thin_above=str(THIN_ABOVE))}
+def write(path, tensors, meta):
+    header = {"__metadata__": meta}
     data = b""
     for name, t in tensors.items():
         dtype, code = TYPES[t.dtype]
@@ -335,10 +334,11 @@ def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(__file__), "../tests/golden")
     os.makedirs(folder, exist_ok=True)
     torch.set_num_threads(1)
+    meta = dict({k: repr(v) for k, v in TERM.items()}, thin=str(THIN), thin_above=str(THIN_ABOVE))
     w = draw_weights(Wrn())
-    write(os.path.join(folder, "net.safetensors"), net_file(w))
+    write(os.path.join(folder, "net.safetensors"), net_file(w), meta)
     out = iterate_file(w)
-    write(os.path.join(folder, "iterate.safetensors"), out)
+    write(os.path.join(folder, "iterate.safetensors"), out, meta)
     print(f"{100 * sum(clipped) / len(clipped):.1f} % of the sampling gradients were clipped")
     for system in "jempp", "jem", "softmax":
         print(system, *("%.4f" % v for v in out[f"{system}.log"][:, 3]))

@@ -276,6 +276,28 @@ void json_put_bool(JsonOut *j, const char *key, int v) {
     put_text(j, v ? "true" : "false");
 }
 
+void json_put(JsonOut *j, const char *key, const Json *v) {
+    double number = 0;
+    int yes = 0;
+    switch (json_kind(v)) {
+    case JSON_BOOL:
+        (void)json_bool(v, &yes);
+        json_put_bool(j, key, yes);
+        return;
+    case JSON_NUMBER:
+        (void)json_double(v, &number);
+        json_put_double(j, key, number);
+        return;
+    case JSON_NONE:
+    case JSON_NULL:
+    case JSON_STRING: json_put_string(j, key, json_string(v)); return;
+    case JSON_ARRAY:  json_open_array(j, key); break;
+    case JSON_OBJECT: json_open_object(j, key); break;
+    }
+    for (const Json *m = json_first(v); m; m = json_next(m)) json_put(j, json_key(m), m);
+    json_close(j);
+}
+
 char *json_finish(JsonOut *j, size_t *n, Err *err) {
     char *text = j->text;
     const size_t bytes = j->n;

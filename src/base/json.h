@@ -47,6 +47,7 @@ void json_put_int(JsonOut *j, const char *key, int64_t v);
 void json_put_uint(JsonOut *j, const char *key, uint64_t v);
 void json_put_double(JsonOut *j, const char *key, double v);          // NaN and infinity: null
 void json_put_bool(JsonOut *j, const char *key, int v);
+void json_put(JsonOut *j, const char *key, const Json *v);             // a copy of what was read
 // The malloc'd text, *n bytes (n may be NULL) and a NUL, is the caller's; j is empty again.
 // NULL and err where something failed.
 char *json_finish(JsonOut *j, size_t *n, Err *err);

@@ -12,9 +12,9 @@ typedef struct {
 } Entry;
 
 static const Entry COMMANDS[] = {
-    { "train", cmd_train },   { "sample", cmd_sample }, { "predict", cmd_predict },
-    { "export", cmd_export }, { "info", cmd_info },     { "bench", cmd_bench },
-    { "data", cmd_data },     { "report", cmd_report },
+    { "train", cmd_train },     { "sample", cmd_sample }, { "eval", cmd_eval },
+    { "predict", cmd_predict }, { "export", cmd_export }, { "info", cmd_info },
+    { "bench", cmd_bench },     { "data", cmd_data },     { "report", cmd_report },
 };
 
 // ---- stopping -----------------------------------------------------------------------------

@@ -173,6 +173,8 @@ typedef struct Backend {
     // logits z to sums[N_SUM] and, where wanted, dz = scale * df/dz; y may be NULL with b = 0
     void  (*head)(Dev *, const Tensor *z, const int *y, Energy e, real scale, Tensor *dz,
                   real *sums);
+    // dz: the gradient of each row's largest z[c], c other than y, less z[y]
+    void  (*margin)(Dev *, const Tensor *z, const int *y, Tensor *dz);
     // sampling and learning
     void  (*langevin)(Dev *, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now);
     // a random point of the ball around x0; one step up g, back into the ball, then into [-1, 1]

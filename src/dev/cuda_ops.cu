@@ -68,6 +68,25 @@ static void head(Dev *dev, const Tensor *z, const int *y, Energy e, real scale, 
     cuda_launched(dev, "head");
 }
 
+// A thread takes a row; of equal ones the first is the largest.
+static __global__ void margin_kernel(const float *z, int n, int classes, const int *y, float *dz) {
+    const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (row >= n) return;
+    const float *p = z + (size_t)row * classes;
+    int other = y[row] == 0;
+    for (int c = 0; c < classes; c++)
+        if (c != y[row] && p[c] > p[other]) other = c;
+    for (int c = 0; c < classes; c++)
+        dz[(size_t)row * classes + c] = (float)((c == other) - (c == y[row]));
+}
+
+static void margin(Dev *dev, const Tensor *z, const int *y, Tensor *dz) {
+    if (dev->err.kind) return;
+    margin_kernel<<<blocks_for((size_t)z->n, 128), 128, 0, cuda_of(dev)->stream>>>(
+        (const float *)z->p, z->n, z->c * z->h * z->w, y, (float *)dz->p);
+    cuda_launched(dev, "margin");
+}
+
 static __global__ void watch_kernel(Watch o, const float *sums, Now *now, float *ring) {
     double loss = 0, n = o.n;
     for (int i = 0; i < o.n_batch; i++) {
@@ -323,6 +342,7 @@ void cuda_ops_table(Backend *be) {
     be->head = head;
     be->watch = watch;
     be->langevin = langevin;
+    be->margin = margin;
     be->attack_start = attack_start;
     be->attack_move = attack_move;
     be->sgd = sgd;

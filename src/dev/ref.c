@@ -290,6 +290,18 @@ static void head(Dev *dev, const Tensor *z, const int *y, Energy e, real scale, 
     for (int i = 0; i < N_SUM; i++) sums[i] = (real)sum[i];
 }
 
+static void margin(Dev *dev, const Tensor *z, const int *y, Tensor *dz) {
+    (void)dev;
+    for (int n = 0; n < z->n; n++) {
+        const real *p = plane(z, n, 0);
+        real *d = plane(dz, n, 0);
+        int other = y[n] == 0;
+        for (int c = 0; c < z->c; c++)
+            if (c != y[n] && p[c] > p[other]) other = c;
+        for (int c = 0; c < z->c; c++) d[c] = (real)((c == other) - (c == y[n]));
+    }
+}
+
 static void watch(Dev *dev, const Watch *o, const real *sums, Now *now, real *ring) {
     (void)dev;
     double loss = 0, n = o->n, gap = 0;
@@ -581,6 +593,7 @@ const Backend backend_ref = {
     .pool_bwd = pool_bwd,
     .head = head,
     .langevin = langevin,
+    .margin = margin,
     .attack_start = attack_start,
     .attack_move = attack_move,
     .sgd = sgd,

@@ -2,7 +2,9 @@
 #include "run/api.h"
 #include "base/image.h"
 #include "run/ckpt.h"
+#include "run/eval.h"
 #include "run/fit.h"
+#include "run/metrics.h"
 #include "run/model.h"
 #include <math.h>
 #include <stdlib.h>
@@ -94,4 +96,11 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
     return model_save(&j->net, j->net.w, j->net.state, &card, o->cfg.half, path, &e)
                ? api_fail(err, &e)
                : 0;
+}
+
+char *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    Err e = { 0 };
+    char *text = eval_text(j, &o->cfg, ev, &e);
+    if (!text) api_fail(err, &e);
+    return text;
 }

@@ -95,6 +95,11 @@ int model_weights(St *st, Net *net, Err *err) {
         const Stat *s = &net->stat[i];
         char name[96];
         snprintf(name, sizeof name, "%s.running_mean", s->name);
+        if (!st_find(st, name))
+            return err_set(err, ERR_DATA,
+                           "%s: there is no '%s': batch norm without running statistics classifies "
+                           "nothing",
+                           st->path, name);
         if (read_device(st, name, net->dev, net->state + s->off, s->len, err)) return -1;
         snprintf(name, sizeof name, "%s.running_var", s->name);
         if (read_device(st, name, net->dev, net->state + s->off + s->len, s->len, err)) return -1;

@@ -335,21 +335,25 @@ int config_preset(Config *c, const char *name, Err *err) {
 
 // ---- what fits together -------------------------------------------------------------------
 
-int config_fractions(const char *text, double *dst, int max, Err *err) {
-    double last = 0;
+int config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
+                  double *dst, int max, Err *err) {
     int n = 0;
     for (const char *s = text; *s; n++) {
         double v = 0;
         const char *end = parse_number(s, &v);
-        if (!end || (*end && *end != ',') || (*end == ',' && !end[1]) || !(v > last && v < 1))
-            return err_set(
-                err, ERR_ARG,
-                "decay-at: found '%s', expected rising fractions below 1, as 1/3,2/3,5/6", text);
-        if (n == max) return err_set(err, ERR_ARG, "decay-at: '%s' has more than %d", text, max);
-        dst[n] = last = v;
+        if (!end || (*end && *end != ',') || (*end == ',' && !end[1]) || !(v >= lo && v <= hi) ||
+            (n && v <= dst[n - 1]))
+            return err_set(err, ERR_ARG, "%s: found '%s', expected %s", name, text, expected);
+        if (n == max) return err_set(err, ERR_ARG, "%s: '%s' has more than %d", name, text, max);
+        dst[n] = v;
         s = *end ? end + 1 : end;
     }
     return n;
+}
+
+int config_fractions(const char *text, double *dst, int max, Err *err) {
+    return config_rising("decay-at", text, nextafter(0, 1), nextafter(1, 0),
+                         "rising fractions below 1, as 1/3,2/3,5/6", dst, max, err);
 }
 
 static int check_length(const Config *c, Err *err) {

@@ -48,6 +48,11 @@ typedef struct {
     // adversarial training
     int    attack, attack_steps;
     double attack_radius;           // in [0, 1] pixel units
+    // evaluation
+    char   tasks[128], ood[1024], attacks[128], radii[512];
+    int    limit, temperature, refine, draws, page;
+    int    attack_loss, restarts, random_start;
+    double input_noise, attack_step;
     // care
     double gap_limit, loss_limit, checkpoint_minutes;
     int    retries;
@@ -80,6 +85,7 @@ typedef struct {
 enum { CMD_TRAIN = 1, CMD_SAMPLE = 2, CMD_PREDICT = 4, CMD_EXPORT = 8, CMD_INFO = 16, CMD_BENCH = 32,
        CMD_DATA = 64, CMD_EVAL = 128, CMD_REPORT = 256, CMD_ALL = 511,
        MAY_CHANGE = 1 << 16 };      // with --resume
+enum { EVAL_ATTACK_STEPS = 40 };
 enum { FRESH_STEPS = 40 };          // of `sample`: new chains have further to go than kept ones
 
 typedef struct { const char *name, *text; } Preset;
@@ -99,6 +105,10 @@ int  config_preset(Config *c, const char *name, Err *err);     // a compiled-in 
 void config_value(const Config *c, const OptRow *row, char *dst, size_t n);
 int  config_given(const Config *c, const char *name);           // not 0: set, by whomever
 void config_take(Config *c, const Config *from);                // those options that `from` was given
+// "0,4/255,8/255" -> numbers that rise within [lo, hi]; how many, or -1 with err: "NAME: found
+// TEXT, expected EXPECTED".
+int  config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
+                   double *dst, int max, Err *err);
 // "1/3,2/3,5/6" -> numbers that rise within (0, 1); how many, or -1 with err.
 int  config_fractions(const char *text, double *dst, int max, Err *err);
 // All options that `commands` has, a "key = value" line each; malloc'd.

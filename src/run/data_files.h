@@ -29,6 +29,9 @@ int read_idx(Set *s, const char *images, const char *labels, Err *err);
 int read_svhn(Set *s, const char *path, Err *err);
 // A folder of PNG and JPEG pictures, one subfolder a class; finds all of the set's fields.
 int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err);
+// Every picture of a folder's test half, else of the folder, else of its subfolders, as c planes of
+// side x side; labels do not count. Finds all of the set's fields.
+int read_pictures(Set *s, const char *dir, int c, int side, Err *err);
 // Ten kinds of coloured shapes, drawn by o->seed; finds all of the set's fields.
 int draw_shapes(Set *s, Half half, const DataOpts *o, Err *err);
 #endif

@@ -19,9 +19,9 @@ static const char RULES[] =
     "`sample` takes the options of chains from the model's training unless they are given, but "
     "for\n"
     "`steps`, which are 40 there: fresh chains have further to go than kept ones.\n"
-    "`bench` has `px = shared` by default. With `--resume` a run's options stay as they were, "
-    "except\n"
-    "for those marked \\*.\n";
+    "`bench` has `px = shared` by default, `eval` 40 `attack-steps` and the run's own `data`. "
+    "With\n"
+    "`--resume` a run's options stay as they were, except for those marked \\*.\n";
 
 static const struct {
     const char *name, *about;

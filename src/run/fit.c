@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "run/ckpt.h"
+#include "run/metrics.h"
 #include "run/score.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -349,7 +350,7 @@ static int end_epoch(Fit *f, Err *err) {
     if (t->optim.avg) average_statistics(f);
     if (f->valid.n) {
         rc = scorer_set(&f->scorer, &f->valid_bytes, 0, (int)f->valid.n, f->logits, err);
-        if (!rc) rc = scores_of(&s, f->logits, f->valid.y, f->valid.n, f->valid.classes, err);
+        if (!rc) rc = scores_of(&s, f->logits, f->valid.y, f->valid.n, f->valid.classes, 1, err);
         f->valid_accuracy = rc ? NAN : s.accuracy;
     }
     // without validation images the newest model is the best
@@ -567,7 +568,7 @@ static int test_best(Fit *f, JemppTrained *result, Err *err) {
     st_close(&st);
     if (!rc) rc = bytes_upload(&test, &f->dev, &f->test, err);
     if (!rc) rc = scorer_set(&f->scorer, &test, 0, (int)f->test.n, f->logits, err);
-    if (!rc) rc = scores_of(&s, f->logits, f->test.y, f->test.n, f->test.classes, err);
+    if (!rc) rc = scores_of(&s, f->logits, f->test.y, f->test.n, f->test.classes, 1, err);
     bytes_free(&test, &f->dev);
     if (rc) return -1;
     result->test_accuracy = s.accuracy;

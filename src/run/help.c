@@ -16,6 +16,14 @@ const Command command_table[] = {
       "jempp sample runs/demo --count 100 --out grid.png\n"
       "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
       "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px" },
+    { "eval", CMD_EVAL,
+      "judge a model: accuracy, calibration, other images, attacks, samples, speed",
+      "jempp eval RUN|MODEL [--tasks NAME,...] [--ood SET,...] [--limit N] [--json] [--out DIR]",
+      "jempp eval runs/demo                             # everything; eval.json is in the run\n"
+      "jempp eval runs/demo --tasks acc,ece --temperature\n"
+      "jempp eval runs/first --tasks ood --ood svhn,cifar100,cifar-file:celeba.bin\n"
+      "jempp eval runs/first --tasks attack --attacks pgd-linf --radii 0,4/255,8/255 --restarts 5\n"
+      "jempp eval model.safetensors --data cifar10 --limit 500 --out look" },
     { "predict", CMD_PREDICT, "classify pictures, and say whether they are of the known kind",
       "jempp predict RUN|MODEL IMAGE... [--json]",
       "jempp predict runs/demo shoe.png\n"
@@ -61,6 +69,8 @@ void command_defaults(const Command *k, Config *c) {
     config_defaults(c);
     if (k->bit == CMD_BENCH) c->px = PX_SHARED; // the cheapest rule, the one others time
     if (k->bit == CMD_SAMPLE) c->steps = FRESH_STEPS;
+    if (k->bit == CMD_EVAL) c->attack_steps = EVAL_ATTACK_STEPS;
+    if (k->bit == CMD_EVAL) c->data[0] = 0;         // the run's own
 }
 
 // ---- one command --------------------------------------------------------------------------

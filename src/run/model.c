@@ -3,6 +3,7 @@
 #include "base/image.h"
 #include "run/ckpt.h"
 #include "run/fit.h"
+#include "run/metrics.h"
 #include "run/sample.h"
 #include "run/train.h"
 #include <math.h>

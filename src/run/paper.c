@@ -81,4 +81,8 @@ const char *paper_label(const char *system) {
     return NULL;
 }
 
-const char *paper_system(const char *preset) { return paper_label(preset) ? preset : "jempp-m10"; }
+const char *paper_system(const char *preset, const char *px, int steps) {
+    if (paper_label(preset)) return preset;
+    if (!strcmp(px, "none")) return "softmax";
+    return steps == 5 ? "jempp-m5" : steps == 20 ? "jempp-m20" : "jempp-m10";
+}

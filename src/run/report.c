@@ -346,7 +346,7 @@ static void put_glance(Page *p) {
         put_escaped(f, net_of(p));
     }
     if (strcmp(p->system, record_option(&p->r, "preset")))
-        fputs(". This run is not one of the paper's systems: beside it stands the paper's main one",
+        fputs(". This run is not one of the paper's systems: beside it stands the nearest of them",
               f);
     fputs(".</p>\n", f);
 }
@@ -635,7 +635,8 @@ char *report_write(const char *dir, const char *out, Err *err) {
                : path_join(path, sizeof path, dir, "report.html", err))
         return NULL;
     if (record_read(&p.r, dir, err)) return NULL;
-    p.system = paper_system(record_option(&p.r, "preset"));
+    p.system = paper_system(record_option(&p.r, "preset"), record_option(&p.r, "px"),
+                            atoi(record_option(&p.r, "steps")));
     p.beside = isfinite(paper(&p, "acc"));
     try_plot(&p);
     p.out = open_memstream(&text, &n);

@@ -1,6 +1,5 @@
 // score.c - see score.h.
 #include "run/score.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +48,9 @@ int scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err
         for (int k = 0; k < s->batch; k++)
             index[k] = first + i + (k < m ? k : 0); // fill a short batch
         dev->be.copy_in(dev, s->index, index, (size_t)s->batch * sizeof *index);
-        dev->be.batch(dev, set, s->index, s->batch, (Augment){ 0 }, (Rng){ 0 }, NULL, s->x, NULL);
+        const Rng key = { .seed = s->seed, .stream = RNG_EVAL, .step = (uint32_t)(first + i) };
+        dev->be.batch(dev, set, s->index, s->batch, (Augment){ .noise = s->noise }, key, NULL, s->x,
+                      NULL);
         rc = run_batch(s, m, logits + (size_t)i * (size_t)s->net->spec.classes, err);
     }
     free(index);
@@ -67,43 +68,5 @@ int scorer_images(Scorer *s, const float *x, int n, float *logits, Err *err) {
         dev->be.copy_in(dev, s->x, s->rows, (size_t)s->batch * dim * sizeof(real));
         if (run_batch(s, m, logits + (size_t)i * (size_t)s->net->spec.classes, err)) return -1;
     }
-    return 0;
-}
-
-double logsumexp(const float *z, int n) {
-    double top = (double)z[0], sum = 0;
-    for (int i = 1; i < n; i++) top = fmax(top, (double)z[i]);
-    for (int i = 0; i < n; i++) sum += exp((double)z[i] - top);
-    return top + log(sum);
-}
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-int scores_of(Scores *s, const float *logits, const int *y, size_t n, int classes, Err *err) {
-    double *lse = malloc((n + 1) * sizeof *lse), sure[ECE_BINS] = { 0 }, right[ECE_BINS] = { 0 };
-    *s = (Scores){ .n = n };
-    if (!lse) return err_set(err, ERR_MEM, "out of memory for %zu scores", n);
-    for (size_t i = 0; i < n; i++) {
-        const float *z = logits + i * (size_t)classes;
-        int best = 0;
-        for (int c = 1; c < classes; c++)
-            if (z[c] > z[best]) best = c;
-        lse[i] = logsumexp(z, classes);
-        const double p = exp((double)z[best] - lse[i]);
-        int bin = (int)ceil(p * ECE_BINS) - 1;                  // intervals (lo, hi]
-        bin = bin < 0 ? 0 : bin >= ECE_BINS ? ECE_BINS - 1 : bin;
-        sure[bin] += p;
-        right[bin] += best == y[i];
-        s->accuracy += (double)(best == y[i]) / (double)n;
-        s->nll += (lse[i] - (double)z[y[i]]) / (double)n;
-        s->fx += lse[i] / (double)n;
-    }
-    for (int b = 0; b < ECE_BINS; b++) s->ece += fabs(sure[b] - right[b]) / (double)n;
-    qsort(lse, n, sizeof *lse, by_value);
-    s->threshold = n ? lse[(n - 1) / 20] : NAN;
-    free(lse);
     return 0;
 }

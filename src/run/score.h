@@ -1,4 +1,4 @@
-// score.h - a set of images through the classifier, and what its logits are worth.
+// score.h - a set of images through the classifier. metrics.h says what its logits are worth.
 #ifndef SCORE_H
 #define SCORE_H
 #include "run/config.h"
@@ -10,6 +10,8 @@ typedef struct {                // inference over sets on the device, a batch at
     real *x;                    // on the device
     int  *index;
     int   batch;
+    real  noise;                // on the images of sets, by seed; 0 unless set after opening
+    uint64_t seed;
     real *rows;                 // host: a batch of logits, or of images
     Arena arena;
 } Scorer;
@@ -20,16 +22,4 @@ void scorer_close(Scorer *s);
 // Logits of images first .. first + n of the set / of host images [n][dim] in [-1, 1]; logits [n][classes].
 int  scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err *err);
 int  scorer_images(Scorer *s, const float *x, int n, float *logits, Err *err);
-
-enum { ECE_BINS = 20 };
-
-typedef struct {
-    size_t n;
-    double accuracy, nll, ece;              // shares of 1; nats
-    double fx;                              // mean LSE: log p(x) up to a constant
-    double threshold;                       // 5th percentile of LSE
-} Scores;
-
-double logsumexp(const float *z, int n);
-int    scores_of(Scores *s, const float *logits, const int *y, size_t n, int classes, Err *err);
 #endif

@@ -1,6 +1,7 @@
 // train.c - see train.h. trainer_step is the place to begin reading.
 #include "run/train.h"
 #include "base/log.h"
+#include "run/probe.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,10 +53,7 @@ void trainer_attack(Trainer *t) {
     be->copy(t->dev, t->x0, b->x, tensor_len(&x) * sizeof(real));
     be->attack_start(t->dev, &x, t->x0, a, key_of(t, RNG_ATTACK), t->now);
     for (int k = 0; k < c->attack_steps; k++) {
-        pass_forward(&t->attack, b->x);
-        be->head(t->dev, pass_logits(&t->attack), b->y, (Energy){ 1, -1, 0 }, 1,
-                 pass_logits_grad(&t->attack), t->sums);
-        pass_backward(&t->attack);
+        loss_gradient(&t->attack, b->x, b->y, LOSS_CE, t->sums);
         be->attack_move(t->dev, &x, pass_input_grad(&t->attack), t->x0, a);
     }
 }
