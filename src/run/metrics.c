@@ -25,11 +25,9 @@ static int by_value(const void *a, const void *b) {
 
 // ---- classification ------------------------------------------------------------------------------
 
-// The bin (b/20, (b+1)/20] that holds p; p * 20 alone may round over an edge.
+// The bin (b/20, (b+1)/20] that holds p; by its edges, because p * 20 may round over one.
 static int bin_of(double p) {
-    int b = (int)ceil(p * ECE_BINS) - 1;
-    b = b < 0 ? 0 : b >= ECE_BINS ? ECE_BINS - 1 : b;
-    while (b > 0 && p <= (double)b / ECE_BINS) b--;
+    int b = 0;
     while (b < ECE_BINS - 1 && p > (double)(b + 1) / ECE_BINS) b++;
     return b;
 }

@@ -162,7 +162,7 @@ const OptRow config_rows[] = {
       "care", "time between checkpoints; 0: after each epoch only" },
 
     { "tasks", T_TEXT, AT(tasks), "acc,ece,ood,attack,samples,speed", 0, 0, "NAME,...", EVAL,
-      "evaluation", "what is done, in this order" },
+      "evaluation", "what is done" },
     { "limit", T_INT, AT(limit), "0", 0, 100000000, NULL, EVAL, "evaluation",
       "so many images of each set at most; 0: all, and 1000 in attacks" },
     { "temperature", T_FLAG, AT(temperature), "off", 0, 1, NULL, EVAL, "evaluation",
