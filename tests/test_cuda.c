@@ -603,7 +603,7 @@ static void watches_agree(void **state) {
     (void)state;
     Pair t;
     pair_open(&t, PREC_FP32, NULL);
-    for (int mode = 0; mode < 6; mode++) {
+    for (int mode = 0; mode < 7; mode++) {
         const Watch o = { .n = 4,
                           .n_batch = mode % 2 ? 3 : 1,
                           .e = { { 1, -1, 0 }, { -1, 0, (real)0.1 }, { 1, 0, 0 } },
@@ -612,6 +612,7 @@ static void watches_agree(void **state) {
                           .fake = mode % 2 ? 2 : -1,
                           .loss_limit = mode == 2 ? (real)1e-3 : 1000,
                           .gap_limit = mode == 3 ? (real)1e-6 : 10,
+                          .ce_limit = mode == 6 ? (real)1e-6 : 0,
                           .n_ring = 8 };
         real *sums[2], *ring[2], halt[2];
         twins(&t, 3 * N_SUM, 5, 1, sums);
@@ -619,7 +620,7 @@ static void watches_agree(void **state) {
         for (int i = 0; i < 2; i++) {
             if (mode == 5)
                 t.dev[i].be.copy_in(&t.dev[i], sums[i], &(real){ (real)NAN }, sizeof(real));
-            Now seen, *now = now_on(&t, i, (Now){ .step = 61, .lr = (real)0.1, .gap = 1 });
+            Now seen, *now = now_on(&t, i, (Now){ .step = 61, .lr = (real)0.1, .gap = 1, .ce = 9 });
             t.dev[i].be.watch(&t.dev[i], &o, sums[i], now, ring[i]);
             t.dev[i].be.copy_out(&t.dev[i], &seen, now, sizeof seen);
             halt[i] = (real)seen.halt;

@@ -404,6 +404,21 @@ static void trouble_sets_the_latch(void **state) {
     sums[SUM_LSE] = 900;                                       // finite, and far from its samples
     dev.be.watch(&dev, &w, sums, &now, ring);
     assert_int_equal(now.halt, HALT_GAP);
+    w.ce_limit = 1;                                            // a classifier that forgets
+    now = (Now){ .step = 51, .ce = (real)0.5, .ce_low = (real)0.4 };
+    sums[SUM_LSE] = 1, sums[SUM_ZY] = (real)0.9, sums[N_SUM + SUM_LSE] = 1;
+    dev.be.watch(&dev, &w, sums, &now, ring);
+    assert_int_equal(now.halt, HALT_NO);
+    assert_close(now.ce, 0.98 * 0.5 + 0.02 * 0.1, 1e-6);
+    assert_close(now.ce_low, 0.4, 1e-6);
+    now.ce_low = (real)0.495;
+    dev.be.watch(&dev, &w, sums, &now, ring);
+    assert_true(now.ce_low == now.ce && now.halt == HALT_NO);
+    sums[SUM_LSE] = 3;
+    for (int i = 0; i < 40; i++) dev.be.watch(&dev, &w, sums, &now, ring);
+    assert_int_equal(now.halt, HALT_NO);
+    for (int i = 0; i < 15; i++) dev.be.watch(&dev, &w, sums, &now, ring);
+    assert_int_equal(now.halt, HALT_CE);
     now = (Now){ .step = 51 };
     sums[SUM_LSE] = NAN;
     dev.be.watch(&dev, &w, sums, &now, ring);

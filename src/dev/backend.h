@@ -76,6 +76,7 @@ typedef struct {
     real     lr;
     int      halt;                    // set by the device; not 0: nothing is learnt or kept
     real     gap;                     // running mean of |f(x) - f(x_q)|
+    real     ce, ce_low;              // running mean of the cross-entropy; the lowest it has been
 } Now;
 
 RNG_FN Rng rng_now(Rng key, const Now *now) {
@@ -114,12 +115,12 @@ typedef struct {                      // mean + scale * sum_i z_i (row_i - mean)
 
 // A training step's losses become a row for the log, and a verdict.
 enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, ROW_HALT, N_ROW };
-enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP };          // Now.halt
+enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE }; // Now.halt
 typedef struct {
     int    n, n_batch;                // images in a batch; batches
     Energy e[3];                      // what each batch's sums stand for in the loss
     int    label, px, fake;           // the batch with labels, p(x)'s real one, the sampled; -1: none
-    real   loss_limit, gap_limit;     // gap_limit 0: off
+    real   loss_limit, gap_limit, ce_limit;   // of |loss|, Now.gap, Now.ce - Now.ce_low; 0: off
     int    n_ring;                    // rows in the ring
 } Watch;
 

@@ -1,5 +1,6 @@
 // cuda_ops.cu - losses, chains, attacks, optimisers.
 #include "dev/cuda.cuh"
+#include "dev/watch.h"
 
 static __device__ float clamp(float v, float limit) {
     return v > limit ? limit : v < -limit ? -limit : v;
@@ -88,32 +89,7 @@ static void margin(Dev *dev, const Tensor *z, const int *y, Tensor *dz) {
 }
 
 static __global__ void watch_kernel(Watch o, const float *sums, Now *now, float *ring) {
-    double loss = 0, n = o.n;
-    for (int i = 0; i < o.n_batch; i++) {
-        const float *s = sums + i * N_SUM;
-        loss += ((double)o.e[i].a * (double)s[SUM_LSE] + (double)o.e[i].b * (double)s[SUM_ZY] +
-                 (double)o.e[i].c * (double)s[SUM_LSE2]) /
-                n;
-    }
-    float *row = ring + (size_t)(now->step % (uint32_t)o.n_ring) * N_ROW;
-    const float *label = sums + o.label * N_SUM;
-    row[ROW_CE] = (float)((double)(label[SUM_LSE] - label[SUM_ZY]) / n);
-    row[ROW_RIGHT] = (float)((double)label[SUM_RIGHT] / n);
-    row[ROW_FX] = (float)((double)sums[(o.px < 0 ? o.label : o.px) * N_SUM + SUM_LSE] / n);
-    row[ROW_FXQ] = 0;
-    if (o.fake >= 0) {
-        row[ROW_FXQ] = (float)((double)sums[o.fake * N_SUM + SUM_LSE] / n);
-        const double gap = fabs((double)(row[ROW_FX] - row[ROW_FXQ]));
-        if (now->step >= 50) now->gap = (float)(0.98 * (double)now->gap + 0.02 * gap);
-    }
-    // written so that NaN does not pass
-    if (!now->halt && !(fabs(loss) <= (double)o.loss_limit)) now->halt = HALT_LOSS;
-    if (!now->halt && o.gap_limit > 0 && !(now->gap <= o.gap_limit)) now->halt = HALT_GAP;
-    row[ROW_STEP] = (float)now->step;
-    row[ROW_LR] = now->lr;
-    row[ROW_LOSS] = (float)loss;
-    row[ROW_GAP] = now->gap;
-    row[ROW_HALT] = (float)now->halt;
+    watch_step(&o, sums, now, ring);
 }
 
 static void watch(Dev *dev, const Watch *o, const real *sums, Now *now, real *ring) {

@@ -1,6 +1,7 @@
 // ref.c - the reference backend: plain loops over plain NCHW tensors, the oracle for every other one.
 // Long sums are kept in double.
 #include "dev/backend.h"
+#include "dev/watch.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -304,32 +305,7 @@ static void margin(Dev *dev, const Tensor *z, const int *y, Tensor *dz) {
 
 static void watch(Dev *dev, const Watch *o, const real *sums, Now *now, real *ring) {
     (void)dev;
-    double loss = 0, n = o->n, gap = 0;
-    for (int i = 0; i < o->n_batch; i++) {
-        const real *s = sums + i * N_SUM;
-        loss += ((double)o->e[i].a * (double)s[SUM_LSE] + (double)o->e[i].b * (double)s[SUM_ZY] +
-                 (double)o->e[i].c * (double)s[SUM_LSE2]) /
-                n;
-    }
-    real *row = ring + (size_t)(now->step % (uint32_t)o->n_ring) * N_ROW;
-    memset(row, 0, N_ROW * sizeof *row);
-    const real *label = sums + o->label * N_SUM;
-    row[ROW_CE] = (real)((double)(label[SUM_LSE] - label[SUM_ZY]) / n);
-    row[ROW_RIGHT] = (real)((double)label[SUM_RIGHT] / n);
-    row[ROW_FX] = (real)((double)sums[(o->px < 0 ? o->label : o->px) * N_SUM + SUM_LSE] / n);
-    if (o->fake >= 0) {
-        row[ROW_FXQ] = (real)((double)sums[o->fake * N_SUM + SUM_LSE] / n);
-        gap = fabs((double)(row[ROW_FX] - row[ROW_FXQ]));
-        if (now->step >= 50) now->gap = (real)(0.98 * (double)now->gap + 0.02 * gap);
-    }
-    // written so that NaN does not pass
-    if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
-    if (!now->halt && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
-    row[ROW_STEP] = (real)now->step;
-    row[ROW_LR] = now->lr;
-    row[ROW_LOSS] = (real)loss;
-    row[ROW_GAP] = (real)now->gap;
-    row[ROW_HALT] = (real)now->halt;
+    watch_step(o, sums, now, ring);
 }
 
 // ---- sampling and learning -----------------------------------------------------------------------

@@ -154,6 +154,8 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Now 
     meta_number(w, "step", (double)t->step);
     meta_number(w, "drawn", t->replay.drawn);
     meta_number(w, "gap", (double)now->gap);
+    meta_number(w, "ce", (double)now->ce);
+    meta_number(w, "ce_low", (double)now->ce_low);
     meta_number(w, "attempt", r->attempt);
     meta_number(w, "lr_scale", r->lr_scale);
     meta_number(w, "seconds", r->seconds);
@@ -217,9 +219,10 @@ int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
 }
 
 static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
-    double step, drawn, gap, attempt, best_step;
+    double step, drawn, gap, ce, ce_low, attempt, best_step;
     if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) ||
-        meta_read(st, "gap", &gap, err) || meta_read(st, "attempt", &attempt, err) ||
+        meta_read(st, "gap", &gap, err) || meta_read(st, "ce", &ce, err) ||
+        meta_read(st, "ce_low", &ce_low, err) || meta_read(st, "attempt", &attempt, err) ||
         meta_read(st, "lr_scale", &r->lr_scale, err) ||
         meta_read(st, "seconds", &r->seconds, err) ||
         meta_read(st, "best_accuracy", &r->best_accuracy, err) ||
@@ -241,7 +244,9 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     t->lr_scale = r->lr_scale;
     trainer_seed(t, r->attempt);
     if (t->watch.fake >= 0) replay_rewind(&t->replay, t->seed, t->step, (uint32_t)drawn);
-    const Now now = { .step = (uint32_t)t->step, .gap = (real)gap };
+    const Now now = {
+        .step = (uint32_t)t->step, .gap = (real)gap, .ce = (real)ce, .ce_low = (real)ce_low
+    };
     t->dev->be.copy_in(t->dev, t->now, &now, sizeof now);
     return dev_check(t->dev, err);
 }

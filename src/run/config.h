@@ -54,7 +54,7 @@ typedef struct {
     int    attack_loss, restarts, random_start;
     double input_noise, attack_step;
     // care
-    double gap_limit, loss_limit, checkpoint_minutes;
+    double gap_limit, ce_limit, loss_limit, checkpoint_minutes;
     int    retries;
     // using a model: sample, predict, export, bench, data, ...
     int    count, best, worst, from, by, json, half, zoom, columns, preview;

@@ -368,8 +368,8 @@ static int end_epoch(Fit *f, Err *err) {
 // ---- trouble ----------------------------------------------------------------------------------------
 
 static const char *const reasons[] = { "", "the loss is not finite or beyond its limit",
-                                       "a gradient is not finite",
-                                       "f(x) and f(x_q) drifted apart" };
+                                       "a gradient is not finite", "f(x) and f(x_q) drifted apart",
+                                       "the classifier's loss rose far above its lowest" };
 
 // The log is cut back with the run, so what happened is kept beside it; the report marks it.
 static int note_divergence(const Fit *f, int reason, Err *err) {
@@ -438,6 +438,12 @@ static int due(const Fit *f) {
            spent(f) - f->saved_at >= 60 * f->cfg.checkpoint_minutes;
 }
 
+// A state half way to a limit is not worth going back to.
+static int is_calm(const Config *c, const Now *now) {
+    return !(c->gap_limit > 0 && now->gap > (real)(c->gap_limit / 2)) &&
+           !(c->ce_limit > 0 && now->ce - now->ce_low > (real)(c->ce_limit / 2));
+}
+
 static int fit_loop(Fit *f, int *stopped, Err *err) {
     Trainer *t = &f->t;
     const uint64_t look = strcmp(f->dev.be.name, "cuda") ? 1 : 50;      // how often the host may wait
@@ -453,14 +459,14 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
             }
             progress(f);
             if (!((epoch_over || last) && t->step > f->saved_step)) drain_log(f, NAN);
-            const int calm = !(f->cfg.gap_limit > 0) || now.gap < (real)(f->cfg.gap_limit / 2);
+            const int calm = is_calm(&f->cfg, &now);
             if ((epoch_over || last) && t->step > f->saved_step && end_epoch(f, err)) return -1;
             *stopped = !last && stop_asked(f);
             if (t->step > f->saved_step && calm && (epoch_over || last || *stopped || due(f)) &&
                 save_state(f, err))
                 return -1;
             if (*stopped && t->step > f->saved_step)
-                say(f, "not saved: f(x) and f(x_q) are drifting apart; step %" PRIu64 " is kept",
+                say(f, "not saved: the run is about to diverge; step %" PRIu64 " is kept",
                     f->saved_step);
             if (last || *stopped) return 0;
         }

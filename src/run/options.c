@@ -154,6 +154,9 @@ const OptRow config_rows[] = {
 
     { "gap-limit", T_NUM, AT(gap_limit), "10", 0, 1e9, NULL, TRAIN, "care",
       "running mean of |f(x) - f(x_q)| that counts as divergence; 0: not watched" },
+    { "ce-limit", T_NUM, AT(ce_limit), "1", 0, 1e9, NULL, TRAIN, "care",
+      "how far the running mean of the classifier's loss may rise above its lowest before it counts "
+      "as divergence; 0: not watched" },
     { "loss-limit", T_NUM, AT(loss_limit), "10000", 1, 1e30, NULL, TRAIN, "care",
       "a loss that counts as divergence" },
     { "retries", T_INT, AT(retries), "5", 0, 1000, NULL, TRAIN, "care",

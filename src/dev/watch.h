@@ -1,0 +1,41 @@
+// watch.h - what a step's sums say: a row for the log, and whether the run is going astray. The
+// devices' `watch`, on a host and on a GPU alike.
+#ifndef WATCH_H
+#define WATCH_H
+#include "dev/backend.h"
+#include <math.h>
+
+RNG_FN real watch_mean(real mean, double v) { return (real)(0.98 * (double)mean + 0.02 * v); }
+
+RNG_FN void watch_step(const Watch *o, const real *sums, Now *now, real *ring) {
+    double loss = 0, n = o->n;
+    for (int i = 0; i < o->n_batch; i++) {
+        const real *s = sums + i * N_SUM;
+        loss += ((double)o->e[i].a * (double)s[SUM_LSE] + (double)o->e[i].b * (double)s[SUM_ZY] +
+                 (double)o->e[i].c * (double)s[SUM_LSE2]) /
+                n;
+    }
+    const real *label = sums + o->label * N_SUM;
+    const double ce = (double)(label[SUM_LSE] - label[SUM_ZY]) / n;
+    const double fx = (double)sums[(o->px < 0 ? o->label : o->px) * N_SUM + SUM_LSE] / n;
+    const double fxq = o->fake < 0 ? 0 : (double)sums[o->fake * N_SUM + SUM_LSE] / n;
+    if (o->fake >= 0 && now->step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
+    now->ce = now->step ? watch_mean(now->ce, ce) : (real)ce;
+    if (!now->step || now->ce < now->ce_low) now->ce_low = now->ce;
+    // written so that NaN does not pass
+    if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
+    if (!now->halt && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
+    if (!now->halt && o->ce_limit > 0 && !(now->ce - now->ce_low <= o->ce_limit))
+        now->halt = HALT_CE;
+    real *row = ring + (size_t)(now->step % (uint32_t)o->n_ring) * N_ROW;
+    row[ROW_STEP] = (real)now->step;
+    row[ROW_LR] = now->lr;
+    row[ROW_LOSS] = (real)loss;
+    row[ROW_CE] = (real)ce;
+    row[ROW_RIGHT] = (real)((double)label[SUM_RIGHT] / n);
+    row[ROW_FX] = (real)fx;
+    row[ROW_FXQ] = (real)fxq;
+    row[ROW_GAP] = now->gap;
+    row[ROW_HALT] = (real)now->halt;
+}
+#endif
