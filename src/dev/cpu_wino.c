@@ -10,18 +10,20 @@
 #include "dev/cpu_vec.h"
 #include <omp.h>
 
-#define INLINE                                                                                     \
-    static inline __attribute__((always_inline)) // kinds are constants in what is inlined
+// Kinds are constants in what is inlined.
+#define INLINE static inline __attribute__((always_inline))
 
-typedef float reg __attribute__((vector_size(L * 4), may_alias)); // a vec that is aligned
+// A vec that is aligned: all of the scratch is.
+typedef float reg __attribute__((vector_size(L * 4), may_alias));
 
-// How tiles are read: the input's or, for dx with stride 1, dy's; dy's, for dx and for dw.
+// What a tile reads, by stride: x (or, with stride 1, dy for dx: the same with the filter turned);
+// dy for dx; dy for dw.
 typedef enum { X1, X2, DX2, DW1, DW2 } Kind;
 
-// In one dimension: what a tile reads and how many places that makes; the distance of two tiles;
-// where the first one begins, before the border; what comes out of the places.
-typedef struct {
-    int in, places, step, before, out;
+typedef struct {                     // a tile in one dimension
+    int in, places;                  // values read; places they become
+    int step, before;                // from tile to tile; the first one begins before the border
+    int out;                         // values that the places become
 } Tile;
 
 INLINE Tile tile_of(Kind k) {
@@ -33,10 +35,15 @@ INLINE Tile tile_of(Kind k) {
     return tile[k];
 }
 
-// Places in one dimension at most; places whose weights differ; tiles that are transformed before
-// they are multiplied (their places stay in the cache); tiles and channels that registers hold.
-enum { MOST = 9, WEIGHTS = 6, ALL = WEIGHTS * WEIGHTS, GROUP = 24, TILES = L == 16 ? 12 : 6 };
-enum { ROWS = L / 2 };
+enum {
+    MOST = 9,                        // places in one dimension
+    WEIGHTS = 6,                     // of them, those with weights of their own
+    ALL = WEIGHTS * WEIGHTS,
+    GROUP = 24,                      // tiles transformed together: the cache holds their places
+    TILES = L == 16 ? 8 : 6,         // tiles, or channels, whose sums registers hold
+    ROWS = L / 2,
+    AHEAD = 4,                       // pixels are asked for so many tiles before they are used
+};
 
 // Stride 2 has several places with the weight of tap 1.
 INLINE int weight_of(int place, int places) {
@@ -52,12 +59,12 @@ INLINE int weight_of(int place, int places) {
 #define AA (A * A)
 #define BB (B * B)
 
-// Four neighbours (s apart) at the points a, -a, b, -b; five at infinity, or six without the first.
+// Neighbours, s apart: four of them at the points a, -a, b, -b, five at infinity.
 INLINE void at_points(const vec *x, int s, vec *v, size_t sv) {
     const vec even_a = x[3 * s] - BB * x[s], odd_a = A * x[2 * s] - A * BB * x[0];
     const vec even_b = x[3 * s] - AA * x[s], odd_b = B * x[2 * s] - AA * B * x[0];
-    v[0 * sv] = even_a + odd_a;
-    v[1 * sv] = even_a - odd_a;
+    v[0] = even_a + odd_a;
+    v[sv] = even_a - odd_a;
     v[2 * sv] = even_b + odd_b;
     v[3 * sv] = even_b - odd_b;
 }
@@ -70,53 +77,63 @@ INLINE void at_end(const vec *x, int s, vec *v) {
 INLINE void gradient_at_points(const vec *y, int s, vec *v, size_t sv) {
     const vec even_a = y[0] + AA * y[2 * s], odd_a = A * y[s] + A * AA * y[3 * s];
     const vec even_b = y[0] + BB * y[2 * s], odd_b = B * y[s] + B * BB * y[3 * s];
-    v[0 * sv] = even_a + odd_a;
-    v[1 * sv] = even_a - odd_a;
+    v[0] = even_a + odd_a;
+    v[sv] = even_a - odd_a;
     v[2 * sv] = even_b + odd_b;
     v[3 * sv] = even_b - odd_b;
 }
 
+INLINE void copy(const vec *x, int s, int n, vec *v, size_t sv) {
+    for (int i = 0; i < n; i++) v[i * sv] = x[i * s];
+}
+
 INLINE void read_line(Kind k, const vec *x, int s, vec *v, size_t sv) {
-    const int odd = k == X2 ? 2 * s : s, even = k == X2 ? s : 0; // steps between, and to the first
-    if (k == X1) {
-        at_end(x, s, v);
+    switch (k) {
+    case X1:
+        at_end(x, s, v);             // at 0 and at infinity the same, mirrored
         at_points(x + s, s, v + sv, sv);
         at_end(x + s, s, v + 5 * sv);
-    } else if (k == DW1) {
-        v[0 * sv] = x[0];
+        break;
+    case X2:
+        at_points(x, 2 * s, v, sv);
+        at_end(x, 2 * s, v + 4 * sv);
+        copy(x + s, 2 * s, 4, v + 5 * sv, sv);
+        break;
+    case DX2:
+        at_points(x, s, v, sv);
+        at_end(x, s, v + 4 * sv);
+        copy(x, s, 4, v + 5 * sv, sv);
+        break;
+    case DW1:
+        *v = x[0];
         gradient_at_points(x, s, v + sv, sv);
         v[5 * sv] = x[3 * s];
-    } else {
-        if (k == DW2) gradient_at_points(x, s, v, sv);
-        else at_points(x, odd, v, sv);
-        if (k == DW2) v[4 * sv] = x[3 * s];
-        else at_end(x, odd, v + 4 * sv);
-        for (int i = 0; i < 4; i++) v[(5 + i) * sv] = x[even + i * odd];
+        break;
+    case DW2:
+        gradient_at_points(x, s, v, sv);
+        v[4 * sv] = x[3 * s];
+        copy(x, s, 4, v + 5 * sv, sv);
+        break;
     }
 }
 
-INLINE void from_points(const vec *m, int s, vec *y, size_t sy) {
+INLINE void from_points(const vec *m, int s, vec y[4]) {
     const vec sum_a = m[0] + m[s], dif_a = m[0] - m[s];
     const vec sum_b = m[2 * s] + m[3 * s], dif_b = m[2 * s] - m[3 * s];
-    y[0 * sy] = sum_a + sum_b;
-    y[1 * sy] = A * dif_a + B * dif_b;
-    y[2 * sy] = AA * sum_a + BB * sum_b;
-    y[3 * sy] = A * AA * dif_a + B * BB * dif_b;
+    y[0] = sum_a + sum_b;
+    y[1] = A * dif_a + B * dif_b;
+    y[2] = AA * sum_a + BB * sum_b;
+    y[3] = A * AA * dif_a + B * BB * dif_b;
 }
 
 INLINE void write_line(Kind k, const vec *m, int s, vec *y, size_t sy) {
     vec z[4];
-    from_points(k == X1 ? m + s : m, s, z, 1);
+    from_points(k == X1 ? m + s : m, s, z);
     z[3] += k == X1 ? m[5 * s] : m[4 * s];
     if (k == X1) z[0] += m[0];
-    for (int i = 0; i < 4; i++) {
-        if (k == X1) y[i * sy] = z[i];
-        else if (k == X2) y[i * sy] = z[i] + m[(5 + i) * s];
-        else {                                       // even and odd pixels of dx
-            y[2 * i * sy] = m[(5 + i) * s];
-            y[(2 * i + 1) * sy] = z[i];
-        }
-    }
+    for (int i = 0; k == X2 && i < 4; i++) z[i] += m[(5 + i) * s];
+    copy(z, 1, 4, k == DX2 ? y + sy : y, k == DX2 ? 2 * sy : sy);
+    if (k == DX2) copy(m + 5 * s, s, 4, y, 2 * sy);  // even pixels; the others are odd
 }
 
 // ---- two dimensions -----------------------------------------------------------------------------
@@ -130,26 +147,33 @@ typedef struct {                     // a convolution as this file sees it, from
 
 typedef struct {                     // where a tile lies
     int n, row, col;
-} Place;
+} Where;
 
-static Place place_of(const Job *j, int tile) {
-    return (Place){ tile / j->per, tile % j->per / j->cols, tile % j->cols };
+static Where where(const Job *j, int tile) {
+    return (Where){ tile / j->per, tile % j->per / j->cols, tile % j->cols };
 }
 
 // One tile of a chunk x (h rows, w columns) to its places, ld vectors apart.
-INLINE void read_tile(Kind k, const vec *x, int h, int w, Place at, vec *v, size_t ld) {
+INLINE void read_tile(Kind k, const vec *x, int h, int w, Where at, vec *v, size_t ld) {
     const Tile g = tile_of(k);
     const int i0 = at.row * g.step - g.before, j0 = at.col * g.step - g.before;
     const int inside = i0 >= 0 && j0 >= 0 && i0 + g.in <= h && j0 + g.in <= w;
-    vec copy[MOST * MOST], half[MOST][MOST];
+    vec edge[MOST * MOST], half[MOST][MOST];
     for (int i = 0; !inside && i < g.in; i++)
         for (int j = 0; j < g.in; j++) {
             const int there = i0 + i >= 0 && i0 + i < h && j0 + j >= 0 && j0 + j < w;
-            copy[i * g.in + j] = there ? x[(i0 + i) * w + j0 + j] : (vec){ 0 };
+            edge[i * g.in + j] = there ? x[(i0 + i) * w + j0 + j] : (vec){ 0 };
         }
-    const vec *from = inside ? x + i0 * w + j0 : copy;
-    for (int j = 0; j < g.in; j++) { read_line(k, from + j, inside ? w : g.in, &half[0][j], MOST); }
-    for (int i = 0; i < g.places; i++) { read_line(k, half[i], 1, v + i * g.places * ld, ld); }
+    const vec *from = inside ? x + i0 * w + j0 : edge;
+    for (int j = 0; j < g.in; j++) read_line(k, from + j, inside ? w : g.in, &half[0][j], MOST);
+    for (int i = 0; i < g.places; i++) read_line(k, half[i], 1, v + i * g.places * ld, ld);
+}
+
+// Asks for the pixels that tile `at` adds to its neighbours'.
+INLINE void prefetch(const vec *x, int h, int w, Where at, int step) {
+    for (int i = at.row * step; i < at.row * step + step && i < h; i++)
+        for (int j = at.col * step; j < at.col * step + step && j < w; j++)
+            __builtin_prefetch(&x[i * w + j]);
 }
 
 INLINE void read_tiles(Kind k, const Job *j, const Tensor *t, int b0, int blocks, int first, int n,
@@ -157,7 +181,9 @@ INLINE void read_tiles(Kind k, const Job *j, const Tensor *t, int b0, int blocks
     const size_t ld = (size_t)GROUP * blocks + 1;    // + 1: places must not share lines of a cache
     for (int b = 0; b < blocks; b++)
         for (int i = 0; i < n; i++) {
-            const Place at = place_of(j, first + i);
+            const Where at = where(j, first + i), next = where(j, first + i + AHEAD);
+            if (i + AHEAD < n)
+                prefetch(chunk(t, next.n, b0 + b), t->h, t->w, next, tile_of(k).step);
             read_tile(k, chunk(t, at.n, b0 + b), t->h, t->w, at, v + b * GROUP + i, ld);
         }
 }
@@ -175,13 +201,12 @@ static void tiles_in(Kind k, const Job *j, const Tensor *t, int b0, int blocks, 
 }
 
 INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, vec *y, int h, int w,
-                       Place at) {
+                       Where at) {
     const Tile g = tile_of(k);
     const int i0 = at.row * g.out, j0 = at.col * g.out;
     vec half[MOST][MOST], line[MOST];
-    for (int j = 0; j < g.places; j++) {
+    for (int j = 0; j < g.places; j++)
         write_line(k, m + j * ld, (int)(g.places * ld), &half[0][j], MOST);
-    }
     for (int i = 0; i < g.out && i0 + i < h; i++) {
         write_line(k, half[i], 1, line, 1);
         for (int j = 0; j < g.out && j0 + j < w; j++) y[(i0 + i) * w + j0 + j] = line[j] + *bias;
@@ -193,7 +218,7 @@ INLINE void write_tiles(Kind k, const Job *j, const vec *m, const float *bias, T
     for (int b = 0; b < wide; b++) {
         const vec add = bias ? *(const vec *)(bias + (b0 + b) * L) : (vec){ 0 };
         for (int i = 0; i < n; i++) {
-            const Place at = place_of(j, first + i);
+            const Where at = where(j, first + i);
             write_tile(k, m + i * wide + b, (size_t)GROUP * wide + 1, &add, chunk(t, at.n, b0 + b),
                        t->h, t->w, at);
         }
