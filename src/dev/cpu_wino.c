@@ -364,9 +364,8 @@ static size_t room(const Job *j, int more) {
 }
 
 static void run_group(const Job *j, const Tensor *x, const vec *u, const float *bias, Tensor *y,
-                      int first, vec *v) {
+                      int first, int n, vec *v) {
     const int places = tile_of(j->kind).places, blocks = j->in / L, wide = wide_of(j);
-    const int n = j->tiles - first < GROUP ? j->tiles - first : GROUP;
     const size_t ldv = (size_t)GROUP * blocks + 1, ldm = (size_t)GROUP * wide + 1;
     vec *m = v + places * places * ldv;
     tiles_in(j->kind, j, x, 0, blocks, first, n, v);
@@ -384,14 +383,20 @@ static void run_group(const Job *j, const Tensor *x, const vec *u, const float *
 static void run(const Conv *c, int dx, const Tensor *x, const float *bias, Tensor *y,
                 void *scratch) {
     const Job j = job_of(c, dx);
+    const int threads = omp_get_max_threads(), units = (j.tiles + TILES - 1) / TILES;
+    const int each = GROUP / TILES * threads, groups = (units + each - 1) / each * threads;
     vec *u = scratch, *v = u + weights_of(&j);
     #pragma omp parallel
     {
         #pragma omp for
         for (int i = 0; i < j.out / L * j.in; i++) pack(&j, c->filter, i / j.in, i % j.in, u);
         #pragma omp for schedule(dynamic)
-        for (int t = 0; t < j.tiles; t += GROUP)
-            run_group(&j, x, u, bias, y, t, v + room(&j, 2) * omp_get_thread_num());
+        for (int i = 0; i < groups; i++) {           // as many for each thread
+            const int first = (int)((int64_t)units * i / groups) * TILES;
+            const int next = (int)((int64_t)units * (i + 1) / groups) * TILES;
+            run_group(&j, x, u, bias, y, first, (next < j.tiles ? next : j.tiles) - first,
+                      v + room(&j, 2) * omp_get_thread_num());
+        }
     }
 }
 
