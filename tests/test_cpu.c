@@ -192,7 +192,8 @@ static Conv conv_of(const Case *k, Filter *f, int want) {
                    .filter = f };
 }
 
-static void conv_agrees(Pair *t, const Case *k, double tol) {
+// how: the kernels' name, or NULL for any.
+static void conv_agrees(Pair *t, const Case *k, const char *how, double tol) {
     char what[128];
     snprintf(what, sizeof what, "conv n%d %d-%d %dx%d k%d s%d p%d plain %d%d", k->n, k->in, k->out,
              k->h, k->w, k->size, k->stride, k->pad, k->x_plain, k->y_plain);
@@ -223,6 +224,7 @@ static void conv_agrees(Pair *t, const Case *k, double tol) {
         be->conv_dw(dev[i], &c[i], &x[i], &dy[i], dw[i], db[i]);
         dev_fine(dev[i]);
     }
+    for (int d = 0; how && d < 3; d++) assert_string_equal(c[1].how[d], how);
     same_tensor(t, y, k->y_plain, tol, what);
     same_tensor(t, y0, k->y_plain, tol, what);
     same_tensor(t, dx, k->x_plain, tol, what);
@@ -248,7 +250,7 @@ static void convolutions_of_odd_shapes_agree(void **state) {
                 conv_agrees(*state,
                             &(Case){ 1 + at % 3, channels[i], channels[j], 5 + at % 5, 4 + at % 7,
                                      kind[q].size, kind[q].stride, kind[q].pad, 0, 0 },
-                            2e-5);
+                            NULL, 2e-5);
 }
 
 static void convolutions_of_real_shapes_agree(void **state) {
@@ -258,7 +260,64 @@ static void convolutions_of_real_shapes_agree(void **state) {
         { 4, 64, 128, 16, 16, 1, 2, 0, 0, 0 }, { 2, 32, 64, 14, 14, 3, 1, 1, 0, 0 },
         { 3, 160, 160, 12, 12, 3, 1, 1, 0, 0 },
     };
-    for (size_t i = 0; i < LEN(real_ones); i++) conv_agrees(*state, &real_ones[i], 1e-4);
+    for (size_t i = 0; i < LEN(real_ones); i++) conv_agrees(*state, &real_ones[i], NULL, 1e-4);
+}
+
+// A device that was told to use the same kind of kernel for this shape in every direction.
+static void told(Dev *dev, int threads, const Case *k, const char *way) {
+    static const char *const dirs[] = { "fwd", "dx", "dw" };
+    char text[256] = "";
+    for (int d = 0; d < 3; d++)
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "%s %dx%d %d-%d k%d s%d p%d = %s\n", dirs[d], k->h, k->w, k->in, k->out, k->size,
+                 k->stride, k->pad, way);
+    dev_start(dev, "cpu", (DevOpts){ .threads = threads, .tuning = text });
+}
+
+// Every size of picture up to three tiles, one image and several, odd and even numbers of blocks,
+// more tiles than are transformed together; batches large enough that sums are cut into pieces.
+static void winograd_agrees(void **state) {
+    Pair *t = *state;
+    const Dev usual = t->cpu;
+    static const int channels[] = { 16, 32, 48, 160 };
+    int at = 0;
+    for (int stride = 1; stride <= 2; stride++)
+        for (int side = 1; side <= 12 * stride; side += stride)
+            for (int i = 0; i < 4; i++, at++) {
+                const int many = side == 12 ? 21 : 1 + at % 3, wide = (at * 5) % 9 + 1;
+                const Case k = {
+                    many, channels[i], channels[at / 4 % 3], side, wide, 3, stride, 1, 0, 0
+                };
+                told(&t->cpu, 1 + at % 2, &k, "winograd");
+                conv_agrees(t, &k, "own:winograd", 2e-5);
+                dev_close(&t->cpu);
+            }
+    t->cpu = usual;
+}
+
+static void winograd_leaves_the_rest_to_others(void **state) {
+    Pair *t = *state;
+    const Dev usual = t->cpu;
+    static const Case rest[] = {
+        { 2, 20, 32, 8, 8, 3, 1, 1, 0, 0 }, { 2, 32, 20, 8, 8, 3, 1, 1, 0, 0 },
+        { 2, 32, 32, 8, 8, 3, 1, 0, 0, 0 }, { 2, 32, 32, 9, 9, 3, 3, 1, 0, 0 },
+        { 2, 32, 32, 8, 8, 1, 1, 0, 0, 0 }, { 2, 16, 16, 8, 8, 5, 1, 1, 0, 0 },
+    };
+    for (size_t i = 0; i < LEN(rest); i++) {
+        real w[1] = { 0 };
+        Filter f = { rest[i].out, rest[i].in, rest[i].size, w, NULL };
+        Conv c = conv_of(&rest[i], &f, WANT_DX | WANT_DW);
+        told(&t->cpu, 1, &rest[i], "winograd");
+        conv_agrees(t, &rest[i], NULL, 2e-5);
+        f.w = reals(t, &t->cpu, (size_t)f.out * f.in * f.size * f.size);
+        t->cpu.be.conv_open(&t->cpu, &c);
+        for (int d = 0; d < 3; d++) assert_null(strstr(c.how[d], "wino"));
+        t->cpu.be.conv_close(&t->cpu, &c);
+        t->cpu.be.filter_close(&t->cpu, &f);
+        bufs_free(t);
+        dev_close(&t->cpu);
+    }
+    t->cpu = usual;
 }
 
 static void stems_and_heads_agree(void **state) {
@@ -270,7 +329,7 @@ static void stems_and_heads_agree(void **state) {
         { 1, 24, 3, 1, 1, 1, 1, 0, 1, 1 },   { 64, 640, 100, 1, 1, 1, 1, 0, 1, 1 },
         { 2, 5, 7, 4, 4, 3, 1, 1, 1, 1 },    { 2, 24, 3, 4, 4, 1, 1, 0, 0, 1 },
     };
-    for (size_t i = 0; i < LEN(ends); i++) conv_agrees(*state, &ends[i], 2e-5);
+    for (size_t i = 0; i < LEN(ends); i++) conv_agrees(*state, &ends[i], NULL, 2e-5);
 }
 
 static void packed_weights_follow_the_master_copy(void **state) {
@@ -695,15 +754,56 @@ static size_t own_kernels(int threads, char *out, size_t room) {
     return n;
 }
 
+// The same for Winograd: y, dx and dw.
+static size_t own_winograd(int threads, int stride, char *out, size_t room) {
+    const Case k = { 30, 32, 64, 16, 16, 3, stride, 1, 0, 0 };
+    Pair t = { .step = 200 };
+    dev_start(&t.ref, "ref", (DevOpts){ 0 });
+    told(&t.cpu, threads, &k, "winograd");
+    Dev *dev = &t.cpu;
+    real *w[2], *dw[2];
+    Tensor x[2], dy[2];
+    twins(&t, 64 * 32 * 9, 0, 1, w);
+    twins(&t, 64 * 32 * 9, 0, 1, dw);
+    Filter f = { 64, 32, 3, w[1], NULL };
+    Conv c = conv_of(&k, &f, WANT_DX | WANT_DW);
+    random_pair(&t, c.x, 0, 0, x);
+    random_pair(&t, c.y, 0, 0, dy);
+    Tensor y = on(&t, dev, c.y, 0), dx = on(&t, dev, c.x, 0);
+    dev->be.conv_open(dev, &c);
+    dev->be.conv_fwd(dev, &c, &x[1], NULL, &y);
+    dev->be.conv_dx(dev, &c, &dy[1], &dx);
+    dev->be.conv_dw(dev, &c, &x[1], &dy[1], dw[1], NULL);
+    const size_t n_y = tensor_len(&y) * sizeof(real), n_dx = tensor_len(&dx) * sizeof(real),
+                 n_dw = (size_t)64 * 32 * 9 * sizeof(real);
+    assert_true(n_y + n_dx + n_dw <= room);
+    memcpy(out, y.p, n_y);
+    memcpy(out + n_y, dx.p, n_dx);
+    memcpy(out + n_y + n_dx, dw[1], n_dw);
+    dev->be.conv_close(dev, &c);
+    dev->be.filter_close(dev, &f);
+    bufs_free(&t);
+    dev_close(&t.ref);
+    dev_close(&t.cpu);
+    return n_y + n_dx + n_dw;
+}
+
 static void any_number_of_threads_gives_the_same_bits(void **state) {
     (void)state;
-    enum { ROOM = 2 << 20 };
+    enum { ROOM = 4 << 20 };
     char *one = malloc(ROOM), *more = malloc(ROOM);
     assert_true(one && more);
     const size_t n = own_kernels(1, one, ROOM);
     for (int threads = 2; threads <= 5; threads++) {
         assert_true(own_kernels(threads, more, ROOM) == n);
         assert_memory_equal(one, more, n);
+    }
+    for (int stride = 1; stride <= 2; stride++) {
+        const size_t all = own_winograd(1, stride, one, ROOM);
+        for (int threads = 2; threads <= 7; threads += 5) {
+            assert_true(own_winograd(threads, stride, more, ROOM) == all);
+            assert_memory_equal(one, more, all);
+        }
     }
     free(one);
     free(more);
@@ -828,9 +928,10 @@ static void wrn_28_10_needs_little_scratch(void **state) {
     for (int i = 0; i < net.n_op; i++) {
         const Op *op = &net.op[i];
         const Tensor *x = &net.act[op->x];
-        for (int d = 0; op->kind == OP_CONV && op->size == 3 && op->stride == 1 && d < 3; d++)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s %dx%d %d-%d k3 s1 p1 = winograd\n",
-                                  dirs[d], x->h, x->w, x->c, net.act[op->y].c);
+        for (int d = 0; op->kind == OP_CONV && op->size == 3 && d < 3; d++)
+            n +=
+                (size_t)snprintf(text + n, sizeof text - n, "%s %dx%d %d-%d k3 s%d p1 = winograd\n",
+                                 dirs[d], x->h, x->w, x->c, net.act[op->y].c, op->stride);
     }
     assert_true(n < sizeof text);
     Dev dev;
@@ -870,6 +971,8 @@ int main(void) {
         cmocka_unit_test(the_first_failure_stays_and_stops_the_device),
         cmocka_unit_test(half_precision_is_refused),
         cmocka_unit_test(the_device_says_what_it_runs_on),
+        cmocka_unit_test(winograd_agrees),
+        cmocka_unit_test(winograd_leaves_the_rest_to_others),
         cmocka_unit_test(wrn_28_10_needs_little_scratch),
     };
     const int failed = cmocka_run_group_tests(tests, pair_open, pair_close);

@@ -7,6 +7,14 @@
 #define CPU_H
 #include "dev/backend.h"
 
+typedef struct {                       // cpu_wino.c: 3x3 convolutions, one table an instruction set
+    // the scratch that a convolution, its dx or its dw needs; 0: not one of ours
+    size_t (*bytes)(const Conv *c, int dx, int dw, int threads);
+    // from x to y, or (dx) from dy to dx, without a bias
+    void (*run)(const Conv *c, int dx, const Tensor *x, const float *b, Tensor *y, void *scratch);
+    void (*run_dw)(const Conv *c, const Tensor *x, const Tensor *dy, float *dw, void *scratch);
+} Winograd;
+
 typedef struct {                       // own convolutions, one table an instruction set
     const char *isa;                   // "AVX-512"
     int         lanes;                 // channels in a block
@@ -19,6 +27,7 @@ typedef struct {                       // own convolutions, one table an instruc
     void (*head_dx)(const float *w, const Tensor *dy, Tensor *dx);
     void (*head_dw)(const Tensor *x, const Tensor *dy, float *dw, float *db);
     void (*bias_grad)(const Tensor *dy, int plain, float *partial, float *db);
+    const Winograd *wino;
 } Kernels;
 
 typedef struct {

@@ -2,8 +2,9 @@
 // 3.x spell descriptors differently; the first part hides that.
 //
 // Activations keep our blocked layout; weights have the layout that a primitive asks for, packed
-// copies of the master weights. Where oneDNN has a Winograd kernel for a shape, it is timed against
-// the direct one when the shape is first opened, and the winner is used from then on.
+// copies of the master weights. oneDNN computes directly; where we have a Winograd kernel for a
+// shape (cpu_wino.c), the two are timed when the shape is first opened, and the winner is used from
+// then on.
 #include "dev/cpu.h"
 #include <dnnl.h>
 #include <stdio.h>
@@ -63,9 +64,10 @@ typedef struct {                     // one convolution in oneDNN's words
 
 // NULL where oneDNN has no such kernel.
 #if DNNL_VERSION_MAJOR >= 3
-static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir, dnnl_alg_kind_t alg,
-                                      const_dnnl_primitive_desc_t forward,
-                                      const_dnnl_primitive_attr_t attr) {
+static dnnl_primitive_desc_t describe_as(Dev *dev, const Shape *s, int dir,
+                                         const_dnnl_primitive_desc_t forward,
+                                         const_dnnl_primitive_attr_t attr) {
+    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     const dnnl_engine_t e = dnn_of(dev)->engine;
     const dnnl_dims_t no = { 0 };
     dnnl_primitive_desc_t pd = NULL;
@@ -86,9 +88,10 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
     return dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
 }
 #else
-static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir, dnnl_alg_kind_t alg,
-                                      const_dnnl_primitive_desc_t forward,
-                                      const_dnnl_primitive_attr_t attr) {
+static dnnl_primitive_desc_t describe_as(Dev *dev, const Shape *s, int dir,
+                                         const_dnnl_primitive_desc_t forward,
+                                         const_dnnl_primitive_attr_t attr) {
+    const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     dnnl_convolution_desc_t c;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status;
@@ -275,16 +278,35 @@ static double seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static const Winograd *winograd(const Dev *dev) { return cpu_of(dev)->k->wino; }
+
+static size_t winograd_bytes(const Dev *dev, const Conv *c, int dir) {
+    return winograd(dev)->bytes(c, dir == DX, dir == DW, dev->threads);
+}
+
+// c with blank weights, x, y (and their gradients), weights' gradient, bias and scratch at p.
+static void winograd_run(Dev *dev, const Conv *c, int dir, void *const p[N_MEM]) {
+    const Filter f = { .out = c->filter->out, .in = c->filter->in, .size = 3, .w = p[MEM_W] };
+    Conv blank = *c;
+    Tensor x = c->x, y = c->y;
+    blank.filter = (Filter *)&f;
+    x.p = p[MEM_X];
+    y.p = p[MEM_Y];
+    if (dir == DW) winograd(dev)->run_dw(&blank, &x, &y, p[MEM_W], p[MEM_SCRATCH]);
+    else if (dir == DX) winograd(dev)->run(&blank, 1, &y, NULL, &x, p[MEM_SCRATCH]);
+    else winograd(dev)->run(&blank, 0, &x, p[MEM_B], &y, p[MEM_SCRATCH]);
+}
+
 // Both run by turns on blank memory, so that a disturbance meets both; the shortest run counts.
 // Seldom more than half a second, even where one run takes a tenth.
-static int time_winograd(Dev *dev, int dir, const_dnnl_primitive_desc_t pd[2], const Shape *s) {
-    Way way[2] = { 0 };
+static int time_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitive_desc_t direct,
+                         const Shape *s) {
+    Way way = { 0 };
     double best[2] = { 1e30, 1e30 }, spent = 0;
-    for (int i = 0; i < 2; i++) way_open(dev, &way[i], dir, pd[i], s);
-    const size_t w = way[0].w > way[1].w ? way[0].w : way[1].w;
-    const size_t scratch = way[0].scratch > way[1].scratch ? way[0].scratch : way[1].scratch;
-    const size_t bytes[N_MEM] = { desc_bytes(s->x), desc_bytes(s->y), w, desc_bytes(s->b),
-                                  scratch };
+    way_open(dev, &way, dir, direct, s);
+    const size_t own = winograd_bytes(dev, c, dir), plain = desc_bytes(s->w_plain);
+    const size_t bytes[N_MEM] = { desc_bytes(s->x), desc_bytes(s->y), way.w > plain ? way.w : plain,
+                                  desc_bytes(s->b), way.scratch > own ? way.scratch : own };
     void *p[N_MEM] = { 0 };
     for (int m = 0; m < N_MEM; m++) {
         p[m] = dev->be.alloc(dev, bytes[m], "timing kernels");
@@ -293,29 +315,30 @@ static int time_winograd(Dev *dev, int dir, const_dnnl_primitive_desc_t pd[2], c
     for (int run = 0; run < 16 && !dev->err.kind && (run < 3 || spent < 0.25); run++)
         for (int i = 0; i < 2; i++) {
             const double start = seconds();
-            way_run(dev, &way[i], (const void *const *)p);
+            if (i) winograd_run(dev, c, dir, p);
+            else way_run(dev, &way, (const void *const *)p);
             const double t = seconds() - start;
             if (t < best[i]) best[i] = t;
             if (run > 0) spent += t;
         }
     for (int m = 0; m < N_MEM; m++) dev->be.free(dev, p[m]);
-    for (int i = 0; i < 2; i++) way_close(&way[i]);
+    way_close(&way);
     return best[1] < best[0];
 }
 
-// Which of pd[0] (direct) and pd[1] (Winograd) to use; the batch size is no part of the question.
-static int choose(Dev *dev, const Conv *c, int dir, const_dnnl_primitive_desc_t pd[2],
-                  const Shape *s) {
-    if (!pd[0] || !pd[1]) return !pd[0];
+// Whether to use our Winograd kernel; the batch size is no part of the question.
+static int choose_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitive_desc_t direct,
+                           const Shape *s) {
+    if (cpu_of(dev)->conv != CONV_AUTO || !winograd_bytes(dev, c, dir)) return 0;
     static const char *const name[] = { "fwd", "dx", "dw" };
     char key[80];
     snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d", name[dir], c->x.h, c->x.w, c->x.c,
              c->y.c, c->size, c->stride, c->pad);
     const int known = cpu_choice(cpu_of(dev), key);
     if (known >= 0) return known;
-    const int winograd = time_winograd(dev, dir, pd, s);
-    if (!dev->err.kind) cpu_choose(dev, key, winograd);
-    return winograd;
+    const int winner = time_winograd(dev, c, dir, direct, s);
+    if (!dev->err.kind) cpu_choose(dev, key, winner);
+    return winner;
 }
 
 // ---- convolutions -------------------------------------------------------------------------------
@@ -323,6 +346,7 @@ static int choose(Dev *dev, const Conv *c, int dir, const_dnnl_primitive_desc_t 
 typedef struct {                     // Conv.impl
     Way    way[3], unpack;           // unpack: adds the weights' gradient to the caller's
     Pack  *pack[3];
+    int    winograd[3];              // our kernel, not way[]
     size_t packed_at;                // where, in the scratch, the packed gradient lies
     float *no_bias;
     int    head, stem;               // own kernels: for everything; for the gradients
@@ -364,42 +388,47 @@ static void shape_free(Shape *s) {
     desc_free(s->b);
 }
 
-static dnnl_primitive_desc_t describe_alg(Dev *dev, const Shape *s, int dir, dnnl_alg_kind_t alg) {
+static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir) {
     dnnl_primitive_attr_t attr = attr_new(dev, 0);
-    dnnl_primitive_desc_t forward = describe(dev, s, FWD, alg, NULL, attr), pd = forward;
+    dnnl_primitive_desc_t forward = describe_as(dev, s, FWD, NULL, attr), pd = forward;
     if (dir != FWD && forward) {                          // a hint that backward passes must have
-        pd = describe(dev, s, dir, alg, forward, attr);
+        pd = describe_as(dev, s, dir, forward, attr);
         dnnl_primitive_desc_destroy(forward);
     }
     dnnl_primitive_attr_destroy(attr);
     return pd;
 }
 
+static void direct_open(Dev *dev, Conv *c, const Shape *s, int dir,
+                        const_dnnl_primitive_desc_t pd) {
+    Plan *plan = c->impl;
+    Way *w = &plan->way[dir];
+    way_open(dev, w, dir, pd, s);
+    c->how[dir] = w->how;
+    if (dir == DW)
+        reorder_open(dev, &plan->unpack, desc_of(pd, dnnl_query_diff_weights_md), s->w_plain, 1);
+    else plan->pack[dir] = pack_get(dev, c->filter, s->w_plain, desc_of(pd, dnnl_query_weights_md));
+    const size_t most = w->scratch > plan->unpack.scratch ? w->scratch : plan->unpack.scratch;
+    if (dir == DW) plan->packed_at = (most + 63) / 64 * 64;
+    cpu_reserve_scratch(dev, dir == DW ? plan->packed_at + w->w : w->scratch);
+}
+
 static void way_choose(Dev *dev, Conv *c, const Shape *s, int dir) {
     Plan *plan = c->impl;
-    dnnl_primitive_desc_t pd[2] = { describe_alg(dev, s, dir, dnnl_convolution_direct), NULL };
-    if (cpu_of(dev)->conv == CONV_AUTO)
-        pd[1] = describe_alg(dev, s, dir, dnnl_convolution_winograd);
-    if (!pd[0] && !pd[1]) {
+    dnnl_primitive_desc_t pd = describe(dev, s, dir);
+    if (!pd) {
         err_set(&dev->err, ERR_DEV, "oneDNN: no kernel for a convolution %dx%d stride %d, %d -> %d",
                 c->size, c->size, c->stride, c->x.c, c->y.c);
         return;
     }
-    const dnnl_primitive_desc_t best =
-        pd[choose(dev, c, dir, (const_dnnl_primitive_desc_t *)pd, s)];
-    Way *w = &plan->way[dir];
-    way_open(dev, w, dir, best, s);
-    c->how[dir] = w->how;
-    if (dir == DW)
-        reorder_open(dev, &plan->unpack, desc_of(best, dnnl_query_diff_weights_md), s->w_plain, 1);
-    else
-        plan->pack[dir] =
-            pack_get(dev, c->filter, s->w_plain, desc_of(best, dnnl_query_weights_md));
-    const size_t most = w->scratch > plan->unpack.scratch ? w->scratch : plan->unpack.scratch;
-    if (dir == DW) plan->packed_at = (most + 63) / 64 * 64;
-    cpu_reserve_scratch(dev, dir == DW ? plan->packed_at + w->w : w->scratch);
-    for (int i = 0; i < 2; i++)
-        if (pd[i]) dnnl_primitive_desc_destroy(pd[i]);
+    plan->winograd[dir] = choose_winograd(dev, c, dir, pd, s);
+    if (plan->winograd[dir]) {
+        c->how[dir] = "own:winograd";
+        cpu_reserve_scratch(dev, winograd_bytes(dev, c, dir));
+    } else {
+        direct_open(dev, c, s, dir, pd);
+    }
+    dnnl_primitive_desc_destroy(pd);
 }
 
 static size_t stem_bytes(const Conv *c, int lanes) {
@@ -454,13 +483,16 @@ static Plan *plan_of(Dev *dev, const Conv *c, int dir) {
 static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const float *b, Tensor *y) {
     const Plan *p = plan_of(dev, c, FWD);
     if (!p) return;
+    const Cpu *cpu = cpu_of(dev);
     if (p->head) {
-        cpu_of(dev)->k->head_fwd(c->filter->w, x, b, y);
-        return;
+        cpu->k->head_fwd(c->filter->w, x, b, y);
+    } else if (p->winograd[FWD]) {
+        winograd(dev)->run(c, 0, x, b, y, cpu->scratch);
+    } else {
+        way_run(dev, &p->way[FWD],
+                (const void *[N_MEM]){ x->p, y->p, p->pack[FWD]->mem, b ? b : p->no_bias,
+                                       cpu->scratch });
     }
-    way_run(dev, &p->way[FWD],
-            (const void *[N_MEM]){ x->p, y->p, p->pack[FWD]->mem, b ? b : p->no_bias,
-                                   cpu_of(dev)->scratch });
 }
 
 static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {
@@ -472,6 +504,8 @@ static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {
     } else if (p->stem) {
         cpu->k->stem_pack(c->filter, cpu->scratch);
         cpu->k->stem_dx(c, cpu->scratch, dy, dx);
+    } else if (p->winograd[DX]) {
+        winograd(dev)->run(c, 1, dy, NULL, dx, cpu->scratch);
     } else {
         way_run(dev, &p->way[DX],
                 (const void *[N_MEM]){ dx->p, dy->p, p->pack[DX]->mem, NULL, cpu->scratch });
@@ -489,6 +523,8 @@ static void conv_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, 
     }
     if (p->stem) {
         cpu->k->stem_dw(c, x, dy, cpu->scratch, dw);
+    } else if (p->winograd[DW]) {
+        winograd(dev)->run_dw(c, x, dy, dw, cpu->scratch);
     } else {
         const Way *w = &p->way[DW];
         void *packed = (char *)cpu->scratch + p->packed_at;

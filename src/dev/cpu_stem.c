@@ -187,4 +187,5 @@ const Kernels FOR_ISA(cpu_kernels_) = {
     .head_dx = head_dx,
     .head_dw = head_dw,
     .bias_grad = bias_grad,
+    .wino = &FOR_ISA(cpu_wino_),
 };

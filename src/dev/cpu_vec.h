@@ -20,6 +20,8 @@ enum { L = 8 };
 #define FOR_ISA_(name, i)  FOR_ISA__(name, i)
 #define FOR_ISA__(name, i) name##i
 
+extern const Winograd FOR_ISA(cpu_wino_); // cpu_wino.c
+
 // A caller's memory need not be aligned for vectors; where it is, nothing is lost.
 typedef float vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
 typedef int mask __attribute__((vector_size(L * 4), aligned(4), may_alias));

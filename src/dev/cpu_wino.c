@@ -1,0 +1,468 @@
+// cpu_wino.c - own Winograd convolutions, 3x3 with a border of one: stride 1, and stride 2, for
+// which oneDNN has none. Compiled once for each instruction set (cpu_vec.h).
+//
+// In one dimension, four outputs of a filter of three taps follow from six products: both sides are
+// polynomials, known by their values at the points 0, a, -a, b, -b and infinity. Two taps need only
+// the last five. With stride 2, tap 1 meets the even pixels alone, taps 0 and 2 the odd ones: four
+// products and five. So a tile of 4x4 outputs takes 6x6 = 36 or 9x9 = 81 products instead of 144. We
+// call them places: at each place, products over all channels and many tiles are one product of
+// matrices. The gradients are the transposed maps and cost the same.
+#include "dev/cpu_vec.h"
+#include <omp.h>
+
+// Kinds are constants in what is inlined.
+#define INLINE static inline __attribute__((always_inline))
+
+// A vec that is aligned: all of the scratch is.
+typedef float reg __attribute__((vector_size(L * 4), may_alias));
+
+// What a tile reads, by stride: x (or, with stride 1, dy for dx: the same with the filter turned);
+// dy for dx; dy for dw.
+typedef enum { X1, X2, DX2, DW1, DW2 } Kind;
+
+typedef struct {                     // a tile in one dimension
+    int in, places;                  // values read; places they become
+    int step, before;                // from tile to tile; the first one begins before the border
+    int out;                         // values that the places become
+} Tile;
+
+INLINE Tile tile_of(Kind k) {
+    static const Tile tile[] = { [X1] = { 6, 6, 4, 1, 4 },
+                                 [X2] = { 9, 9, 8, 1, 4 },
+                                 [DX2] = { 5, 9, 4, 0, 8 },
+                                 [DW1] = { 4, 6, 4, 0, 0 },
+                                 [DW2] = { 4, 9, 4, 0, 0 } };
+    return tile[k];
+}
+
+enum {
+    MOST = 9,                        // places in one dimension
+    WEIGHTS = 6,                     // of them, those with weights of their own
+    ALL = WEIGHTS * WEIGHTS,
+    GROUP = 24,                      // tiles transformed together: the cache holds their places
+    TILES = L == 16 ? 8 : 6,         // tiles, or channels, whose sums registers hold
+    ROWS = L / 2,
+    AHEAD = 4,                       // pixels are asked for so many tiles before they are used
+};
+
+// Stride 2 has several places with the weight of tap 1.
+INLINE int weight_of(int place, int places) {
+    const int row = place / places, col = place % places;
+    return (row < WEIGHTS ? row : WEIGHTS - 1) * WEIGHTS + (col < WEIGHTS ? col : WEIGHTS - 1);
+}
+
+// ---- one dimension ------------------------------------------------------------------------------
+
+// Points of about 1 whose squares are exact: the error is half that of 1 and 2.
+#define A  0.625f
+#define B  1.5f
+#define AA (A * A)
+#define BB (B * B)
+
+// Neighbours, s apart: four of them at the points a, -a, b, -b, five at infinity.
+INLINE void at_points(const vec *x, int s, vec *v, size_t sv) {
+    const vec even_a = x[3 * s] - BB * x[s], odd_a = A * x[2 * s] - A * BB * x[0];
+    const vec even_b = x[3 * s] - AA * x[s], odd_b = B * x[2 * s] - AA * B * x[0];
+    v[0] = even_a + odd_a;
+    v[sv] = even_a - odd_a;
+    v[2 * sv] = even_b + odd_b;
+    v[3 * sv] = even_b - odd_b;
+}
+
+INLINE void at_end(const vec *x, int s, vec *v) {
+    *v = x[4 * s] - (AA + BB) * x[2 * s] + AA * BB * x[0];
+}
+
+// The transpose of from_points.
+INLINE void gradient_at_points(const vec *y, int s, vec *v, size_t sv) {
+    const vec even_a = y[0] + AA * y[2 * s], odd_a = A * y[s] + A * AA * y[3 * s];
+    const vec even_b = y[0] + BB * y[2 * s], odd_b = B * y[s] + B * BB * y[3 * s];
+    v[0] = even_a + odd_a;
+    v[sv] = even_a - odd_a;
+    v[2 * sv] = even_b + odd_b;
+    v[3 * sv] = even_b - odd_b;
+}
+
+INLINE void copy(const vec *x, int s, int n, vec *v, size_t sv) {
+    for (int i = 0; i < n; i++) v[i * sv] = x[i * s];
+}
+
+INLINE void read_line(Kind k, const vec *x, int s, vec *v, size_t sv) {
+    switch (k) {
+    case X1:
+        at_end(x, s, v);             // at 0 and at infinity the same, mirrored
+        at_points(x + s, s, v + sv, sv);
+        at_end(x + s, s, v + 5 * sv);
+        break;
+    case X2:
+        at_points(x, 2 * s, v, sv);
+        at_end(x, 2 * s, v + 4 * sv);
+        copy(x + s, 2 * s, 4, v + 5 * sv, sv);
+        break;
+    case DX2:
+        at_points(x, s, v, sv);
+        at_end(x, s, v + 4 * sv);
+        copy(x, s, 4, v + 5 * sv, sv);
+        break;
+    case DW1:
+        *v = x[0];
+        gradient_at_points(x, s, v + sv, sv);
+        v[5 * sv] = x[3 * s];
+        break;
+    case DW2:
+        gradient_at_points(x, s, v, sv);
+        v[4 * sv] = x[3 * s];
+        copy(x, s, 4, v + 5 * sv, sv);
+        break;
+    }
+}
+
+INLINE void from_points(const vec *m, int s, vec y[4]) {
+    const vec sum_a = m[0] + m[s], dif_a = m[0] - m[s];
+    const vec sum_b = m[2 * s] + m[3 * s], dif_b = m[2 * s] - m[3 * s];
+    y[0] = sum_a + sum_b;
+    y[1] = A * dif_a + B * dif_b;
+    y[2] = AA * sum_a + BB * sum_b;
+    y[3] = A * AA * dif_a + B * BB * dif_b;
+}
+
+INLINE void write_line(Kind k, const vec *m, int s, vec *y, size_t sy) {
+    vec z[4];
+    from_points(k == X1 ? m + s : m, s, z);
+    z[3] += k == X1 ? m[5 * s] : m[4 * s];
+    if (k == X1) z[0] += m[0];
+    for (int i = 0; k == X2 && i < 4; i++) z[i] += m[(5 + i) * s];
+    copy(z, 1, 4, k == DX2 ? y + sy : y, k == DX2 ? 2 * sy : sy);
+    if (k == DX2) copy(m + 5 * s, s, 4, y, 2 * sy);  // even pixels; the others are odd
+}
+
+// ---- two dimensions -----------------------------------------------------------------------------
+
+typedef struct {                     // a convolution as this file sees it, from one side to the other
+    Kind kind;
+    int  turned;                     // dx: the filter's two sides are exchanged
+    int  in, out;                    // channels
+    int  cols, per, tiles;           // tiles in a row, of an image, of all images
+} Job;
+
+typedef struct {                     // where a tile lies
+    int n, row, col;
+} Where;
+
+static Where where(const Job *j, int tile) {
+    return (Where){ tile / j->per, tile % j->per / j->cols, tile % j->cols };
+}
+
+// One tile of a chunk x (h rows, w columns) to its places, ld vectors apart.
+INLINE void read_tile(Kind k, const vec *x, int h, int w, Where at, vec *v, size_t ld) {
+    const Tile g = tile_of(k);
+    const int i0 = at.row * g.step - g.before, j0 = at.col * g.step - g.before;
+    const int inside = i0 >= 0 && j0 >= 0 && i0 + g.in <= h && j0 + g.in <= w;
+    vec edge[MOST * MOST], half[MOST][MOST];
+    for (int i = 0; !inside && i < g.in; i++)
+        for (int j = 0; j < g.in; j++) {
+            const int there = i0 + i >= 0 && i0 + i < h && j0 + j >= 0 && j0 + j < w;
+            edge[i * g.in + j] = there ? x[(i0 + i) * w + j0 + j] : (vec){ 0 };
+        }
+    const vec *from = inside ? x + i0 * w + j0 : edge;
+    for (int j = 0; j < g.in; j++) read_line(k, from + j, inside ? w : g.in, &half[0][j], MOST);
+    for (int i = 0; i < g.places; i++) read_line(k, half[i], 1, v + i * g.places * ld, ld);
+}
+
+// Asks for the pixels that tile `at` adds to its neighbours'.
+INLINE void prefetch(const vec *x, int h, int w, Where at, int step) {
+    for (int i = at.row * step; i < at.row * step + step && i < h; i++)
+        for (int j = at.col * step; j < at.col * step + step && j < w; j++)
+            __builtin_prefetch(&x[i * w + j]);
+}
+
+INLINE void read_tiles(Kind k, const Job *j, const Tensor *t, int b0, int blocks, int first, int n,
+                       vec *v) {
+    const size_t ld = (size_t)GROUP * blocks + 1;    // + 1: places must not share lines of a cache
+    for (int b = 0; b < blocks; b++)
+        for (int i = 0; i < n; i++) {
+            const Where at = where(j, first + i), next = where(j, first + i + AHEAD);
+            if (i + AHEAD < n)
+                prefetch(chunk(t, next.n, b0 + b), t->h, t->w, next, tile_of(k).step);
+            read_tile(k, chunk(t, at.n, b0 + b), t->h, t->w, at, v + b * GROUP + i, ld);
+        }
+}
+
+// Tiles first .. first+n-1 of blocks b0 .. b0+blocks-1, to v as [place][block][GROUP].
+static void tiles_in(Kind k, const Job *j, const Tensor *t, int b0, int blocks, int first, int n,
+                     vec *v) {
+    switch (k) {
+    case X1: read_tiles(X1, j, t, b0, blocks, first, n, v); break;
+    case X2: read_tiles(X2, j, t, b0, blocks, first, n, v); break;
+    case DX2: read_tiles(DX2, j, t, b0, blocks, first, n, v); break;
+    case DW1: read_tiles(DW1, j, t, b0, blocks, first, n, v); break;
+    case DW2: read_tiles(DW2, j, t, b0, blocks, first, n, v); break;
+    }
+}
+
+INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, vec *y, int h, int w,
+                       Where at) {
+    const Tile g = tile_of(k);
+    const int i0 = at.row * g.out, j0 = at.col * g.out;
+    vec half[MOST][MOST], line[MOST];
+    for (int j = 0; j < g.places; j++)
+        write_line(k, m + j * ld, (int)(g.places * ld), &half[0][j], MOST);
+    for (int i = 0; i < g.out && i0 + i < h; i++) {
+        write_line(k, half[i], 1, line, 1);
+        for (int j = 0; j < g.out && j0 + j < w; j++) y[(i0 + i) * w + j0 + j] = line[j] + *bias;
+    }
+}
+
+INLINE void write_tiles(Kind k, const Job *j, const vec *m, const float *bias, Tensor *t, int b0,
+                        int wide, int first, int n) {
+    for (int b = 0; b < wide; b++) {
+        const vec add = bias ? *(const vec *)(bias + (b0 + b) * L) : (vec){ 0 };
+        for (int i = 0; i < n; i++) {
+            const Where at = where(j, first + i);
+            write_tile(k, m + i * wide + b, (size_t)GROUP * wide + 1, &add, chunk(t, at.n, b0 + b),
+                       t->h, t->w, at);
+        }
+    }
+}
+
+// The places m, [place][GROUP][wide], of the same tiles, to the blocks b0 .. b0+wide-1.
+static void tiles_out(const Job *j, const vec *m, const float *bias, Tensor *t, int b0, int wide,
+                      int first, int n) {
+    if (j->kind == X1) write_tiles(X1, j, m, bias, t, b0, wide, first, n);
+    else if (j->kind == X2) write_tiles(X2, j, m, bias, t, b0, wide, first, n);
+    else write_tiles(DX2, j, m, bias, t, b0, wide, first, n);
+}
+
+// ---- weights ------------------------------------------------------------------------------------
+
+// Three taps to the weights of six places. The points' common factors are in here.
+#define N3A (2 * AA * (AA - BB))
+#define N3B (2 * BB * (BB - AA))
+#define N2A (2 * A * (AA - BB))
+#define N2B (2 * B * (BB - AA))
+static const float TAPS[3][WEIGHTS][3] = {
+    [X1] = { { 1 / (AA * BB), 0, 0 },
+             { 1 / N3A, A / N3A, AA / N3A },
+             { 1 / N3A, -A / N3A, AA / N3A },
+             { 1 / N3B, B / N3B, BB / N3B },
+             { 1 / N3B, -B / N3B, BB / N3B },
+             { 0, 0, 1 } },
+    [X2] = { { 1 / N2A, 0, A / N2A },
+             { -1 / N2A, 0, A / N2A },
+             { 1 / N2B, 0, B / N2B },
+             { -1 / N2B, 0, B / N2B },
+             { 0, 0, 1 },
+             { 0, 1, 0 } },
+    [DX2] = { { A / N2A, 0, 1 / N2A },
+              { A / N2A, 0, -1 / N2A },
+              { B / N2B, 0, 1 / N2B },
+              { B / N2B, 0, -1 / N2B },
+              { 1, 0, 0 },
+              { 0, 1, 0 } },
+};
+
+// Packed weights are [out / lanes / wide][ALL][in][wide][lanes], wide being 2 where that divides.
+static int wide_of(const Job *j) { return j->out / L % 2 ? 1 : 2; }
+static size_t weights_of(const Job *j) { return (size_t)ALL * j->in * (j->out / L); } // vectors
+
+// Those of input channel c and block b begin here and are in * wide vectors apart.
+static size_t weight_at(const Job *j, int b, int c) {
+    const int wide = wide_of(j);
+    return ((size_t)(b / wide) * ALL * j->in + c) * wide + b % wide;
+}
+
+static void pack(const Job *j, const Filter *f, int b, int c, vec *u) {
+    const float(*g)[3] = TAPS[j->kind];
+    const int flip = j->turned && j->kind == X1, wide = wide_of(j);
+    vec w[9], half[WEIGHTS][3];
+    for (int l = 0; l < L; l++) {
+        const int k = b * L + l;
+        const float *from = f->w + (size_t)(j->turned ? c * f->in + k : k * f->in + c) * 9;
+        for (int t = 0; t < 9; t++) w[t][l] = from[flip ? 8 - t : t];
+    }
+    for (int i = 0; i < WEIGHTS; i++)
+        for (int t = 0; t < 3; t++)
+            half[i][t] = g[i][0] * w[t] + g[i][1] * w[3 + t] + g[i][2] * w[6 + t];
+    u += weight_at(j, b, c);
+    for (int i = 0; i < ALL; i++) {
+        const float *q = g[i % WEIGHTS];
+        const vec *h = half[i / WEIGHTS];
+        u[(size_t)i * j->in * wide] = q[0] * h[0] + q[1] * h[1] + q[2] * h[2];
+    }
+}
+
+// The transpose of pack, after adding up the pieces.
+static void unpack(const Job *j, const vec *u, int pieces, int b, int c, float *dw) {
+    const float(*g)[3] = TAPS[j->kind];
+    const int wide = wide_of(j);
+    vec half[WEIGHTS][3] = { 0 }, w[9] = { 0 };
+    u += weight_at(j, b, c);
+    for (int i = 0; i < ALL; i++) {
+        vec s = { 0 };
+        for (int p = 0; p < pieces; p++) s += u[p * weights_of(j) + (size_t)i * j->in * wide];
+        for (int t = 0; t < 3; t++) half[i / WEIGHTS][t] += g[i % WEIGHTS][t] * s;
+    }
+    for (int i = 0; i < WEIGHTS; i++)
+        for (int t = 0; t < 9; t++) w[t] += g[i][t / 3] * half[i][t % 3];
+    for (int l = 0; l < L; l++)
+        for (int t = 0; t < 9; t++) dw[((size_t)(b * L + l) * j->in + c) * 9 + t] += w[t][l];
+}
+
+// ---- products -----------------------------------------------------------------------------------
+
+// Sums stay in registers only where the compiler is told to unroll early.
+
+// m = v u for TILES tiles: v is [blocks][GROUP][lanes], u [blocks * lanes][wide], m [TILES][wide].
+INLINE void multiply(int wide, const float *v, const reg *u, int blocks, reg *m) {
+    reg s[TILES * 2];
+    #pragma GCC unroll 32
+    for (int i = 0; i < TILES * wide; i++) s[i] = (reg){ 0 };
+    for (int b = 0; b < blocks; b++, v += GROUP * L)
+        for (int c = 0; c < L; c++, u += wide) {
+            #pragma GCC unroll 32
+            for (int i = 0; i < TILES * wide; i++) s[i] += v[i / wide * L + c] * u[i % wide];
+        }
+    #pragma GCC unroll 32
+    for (int i = 0; i < TILES * wide; i++) m[i] = s[i];
+}
+
+static void multiply1(const float *v, const reg *u, int n, reg *m) { multiply(1, v, u, n, m); }
+static void multiply2(const float *v, const reg *u, int n, reg *m) { multiply(2, v, u, n, m); }
+
+// u += v' d over n tiles: v is [GROUP][lanes], d [wide][GROUP], u [ROWS][wide].
+INLINE void gather(int wide, const float *v, const reg *d, int n, reg *u) {
+    reg s[ROWS * 2];
+    #pragma GCC unroll 32
+    for (int i = 0; i < ROWS * wide; i++) s[i] = u[i];
+    for (int t = 0; t < n; t++, v += L, d++) {
+        #pragma GCC unroll 32
+        for (int i = 0; i < ROWS * wide; i++) s[i] += v[i / wide] * d[i % wide * GROUP];
+    }
+    #pragma GCC unroll 32
+    for (int i = 0; i < ROWS * wide; i++) u[i] = s[i];
+}
+
+static void gather1(const float *v, const reg *d, int n, reg *u) { gather(1, v, d, n, u); }
+static void gather2(const float *v, const reg *d, int n, reg *u) { gather(2, v, d, n, u); }
+
+// ---- convolutions -------------------------------------------------------------------------------
+
+static Job job_of(const Conv *c, int dx) {
+    const Tensor *y = dx ? &c->x : &c->y;
+    Job j = { c->stride == 1 ? X1 : dx ? DX2 : X2, dx, dx ? c->y.c : c->x.c, y->c, 0, 0, 0 };
+    const int out = tile_of(j.kind).out;
+    j.cols = (y->w + out - 1) / out;
+    j.per = (y->h + out - 1) / out * j.cols;
+    j.tiles = y->n * j.per;
+    return j;
+}
+
+// Room for one thread's places, in vectors: of the input's blocks and of `more`.
+static size_t room(const Job *j, int more) {
+    const int places = tile_of(j->kind).places;
+    return (size_t)places * places * (GROUP * (j->in / L + more) + 2);
+}
+
+static void run_group(const Job *j, const Tensor *x, const vec *u, const float *bias, Tensor *y,
+                      int first, int n, vec *v) {
+    const int places = tile_of(j->kind).places, blocks = j->in / L, wide = wide_of(j);
+    const size_t ldv = (size_t)GROUP * blocks + 1, ldm = (size_t)GROUP * wide + 1;
+    vec *m = v + places * places * ldv;
+    tiles_in(j->kind, j, x, 0, blocks, first, n, v);
+    for (int b = 0; b < j->out / L; b += wide, u += (size_t)ALL * j->in * wide) {
+        for (int p = 0; p < places * places; p++)
+            for (int t = 0; t < n; t += TILES)
+                (wide == 2 ? multiply2 : multiply1)((const float *)(v + p * ldv + t),
+                                                    (const reg *)u +
+                                                        (size_t)weight_of(p, places) * j->in * wide,
+                                                    blocks, (reg *)m + p * ldm + t * wide);
+        tiles_out(j, m, bias, y, b, wide, first, n);
+    }
+}
+
+static void run(const Conv *c, int dx, const Tensor *x, const float *bias, Tensor *y,
+                void *scratch) {
+    const Job j = job_of(c, dx);
+    const int threads = omp_get_max_threads(), units = (j.tiles + TILES - 1) / TILES;
+    const int each = GROUP / TILES * threads, groups = (units + each - 1) / each * threads;
+    vec *u = scratch, *v = u + weights_of(&j);
+    #pragma omp parallel
+    {
+        #pragma omp for
+        for (int i = 0; i < j.out / L * j.in; i++) pack(&j, c->filter, i / j.in, i % j.in, u);
+        #pragma omp for schedule(dynamic)
+        for (int i = 0; i < groups; i++) {           // as many for each thread
+            const int first = (int)((int64_t)units * i / groups) * TILES;
+            const int next = (int)((int64_t)units * (i + 1) / groups) * TILES;
+            run_group(&j, x, u, bias, y, first, (next < j.tiles ? next : j.tiles) - first,
+                      v + room(&j, 2) * omp_get_thread_num());
+        }
+    }
+}
+
+// ---- weight gradients ---------------------------------------------------------------------------
+
+// Tiles are cut into pieces, each with sums of its own, as many as the caches like: the shape alone
+// says how many, so that any number of threads gives the same bits. A piece is cut by blocks of
+// outputs, at most CHUNK together.
+enum { CHUNK = 4, SUMS_BYTES = 5 << 20, MANY = 16 };
+
+static int pieces_of(const Job *j) {
+    const size_t n = SUMS_BYTES / (weights_of(j) * sizeof(vec));
+    return n < 1 ? 1 : n > MANY ? MANY : (int)n;
+}
+
+static void run_piece(const Job *j, const Tensor *x, const Tensor *dy, int first, int end, int b0,
+                      int blocks, vec *u, vec *v) {
+    const int places = tile_of(j->kind).places, wide = wide_of(j);
+    const size_t ldv = (size_t)GROUP * (j->in / L) + 1, ldd = (size_t)GROUP * blocks + 1;
+    const size_t each = (size_t)ALL * j->in;         // vectors of a block's weights
+    vec *d = v + places * places * ldv;
+    u += b0 * each;
+    for (size_t i = 0; i < blocks * each; i++) u[i] = (vec){ 0 };
+    for (; first < end; first += GROUP) {
+        const int n = end - first < GROUP ? end - first : GROUP;
+        tiles_in(j->kind, j, x, 0, j->in / L, first, n, v);
+        tiles_in(j->kind == X1 ? DW1 : DW2, j, dy, b0, blocks, first, n, d);
+        for (int p = 0; p < places * places; p++)
+            for (int b = 0; b < blocks; b += wide)
+                for (int c = 0; c < j->in; c += ROWS)
+                    (wide == 2 ? gather2 : gather1)(
+                        (const float *)(v + p * ldv + c / L * GROUP) + c % L,
+                        (const reg *)d + p * ldd + b * GROUP, n,
+                        (reg *)u + b * each + ((size_t)weight_of(p, places) * j->in + c) * wide);
+    }
+}
+
+static void run_dw(const Conv *c, const Tensor *x, const Tensor *dy, float *dw, void *scratch) {
+    const Job j = job_of(c, 0);
+    const int blocks = j.out / L, pieces = pieces_of(&j), cuts = (blocks + CHUNK - 1) / CHUNK;
+    const int chunk = pieces * cuts < 2 * omp_get_max_threads() ? wide_of(&j) : CHUNK;
+    const int chunks = (blocks + chunk - 1) / chunk;
+    vec *u = scratch, *v = u + pieces * weights_of(&j);
+    #pragma omp parallel
+    {
+        #pragma omp for schedule(dynamic)
+        for (int i = 0; i < pieces * chunks; i++) {
+            const int64_t p = i / chunks;
+            const int b = i % chunks * chunk;
+            run_piece(&j, x, dy, (int)(j.tiles * p / pieces), (int)(j.tiles * (p + 1) / pieces), b,
+                      blocks - b < chunk ? blocks - b : chunk, u + p * weights_of(&j),
+                      v + room(&j, CHUNK) * omp_get_thread_num());
+        }
+        #pragma omp for
+        for (int i = 0; i < blocks * j.in; i++) unpack(&j, u, pieces, i / j.in, i % j.in, dw);
+    }
+}
+
+static size_t bytes(const Conv *c, int dx, int dw, int threads) {
+    const int s = c->stride;
+    if (c->size != 3 || c->pad != 1 || (s != 1 && s != 2) || c->x_plain || c->y_plain) return 0;
+    if (c->y.h != (c->x.h - 1) / s + 1 || c->y.w != (c->x.w - 1) / s + 1) return 0;
+    if (c->x.c % L || c->y.c % L) return 0;
+    const Job j = job_of(c, dx);
+    const size_t packed = weights_of(&j) * (dw ? pieces_of(&j) : 1);
+    return (packed + room(&j, dw ? CHUNK : 2) * threads) * sizeof(vec);
+}
+
+const Winograd FOR_ISA(cpu_wino_) = { .bytes = bytes, .run = run, .run_dw = run_dw };
