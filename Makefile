@@ -1,6 +1,6 @@
 # Makefile - builds jempp. `make help` lists the targets; ./make.sh installs what is missing first.
 #
-# Each flag set keeps its own objects: build/release, asan, poison, double, cov. The release program
+# Each flag set keeps its own objects: build/release, asan, poison, double, cov, fuzz. The release program
 # and its modules lie in build/, those of another set in the set's folder.
 
 # ---- what it is built from
@@ -29,14 +29,20 @@ SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fn
 SETFLAGS.poison  := -O2 -DPOISON
 SETFLAGS.double  := -O2 -DREAL=double
 SETFLAGS.cov     := -O0 --coverage
-$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov))
+SETFLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, fuzz))
 
+ifeq ($(SET),fuzz)
+override CC := clang# libFuzzer is clang's; its OpenMP is a package more
+OPENMP := -Wno-unknown-pragmas
+endif
+OPENMP ?= -fopenmp
 WARN     := -Wall -Wextra -Wshadow -Wpedantic $(if $(WERROR),-Werror)
 DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
 PKGFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
-BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g -fopenmp -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
+BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g $(OPENMP) -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
 COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
-LINK     = $(CC) -fopenmp $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
+LINK     = $(CC) $(OPENMP) $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
 LIBS     = $(shell pkg-config --libs $(PACKAGES)) -ldl -lm
 
 # Kernels that the compiler vectorises are built once for each instruction set; the module chooses.
@@ -85,7 +91,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison cov bench bench-torch demo lint format print-libs install clean help FORCE
+.PHONY: all tests run test asan poison fuzz cov bench bench-torch demo lint format print-libs install clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -108,6 +114,11 @@ test: all tests
 
 asan poison:
 	@$(MAKE) --no-print-directory SET=$@ run
+
+T ?= 10
+fuzz: all
+	@$(MAKE) --no-print-directory SET=fuzz build/fuzz/fuzz
+	@tests/fuzz.sh build/fuzz/fuzz $(BIN)/jempp $(T) $(READERS)
 
 cov:
 	@find build/cov -name '*.gcda' -delete 2>/dev/null || true
@@ -146,7 +157,7 @@ format:
 	tools/format.sh --fix $(FORMATTED)
 
 print-libs:     # what a program of one's own is linked with, after libjempp.a
-	@echo -fopenmp $(LIBS)
+	@echo $(OPENMP) $(LIBS)
 
 install: all
 	install -D $(BIN)/jempp $(DESTDIR)$(PREFIX)/bin/jempp
@@ -159,6 +170,7 @@ help:
 	@echo "make              the program and its modules, in build/"
 	@echo "make test         every test; TESTS=\"test_ops check_layers\" picks some"
 	@echo "make asan|poison  the same tests with sanitizers | with new device memory full of NaN"
+	@echo "make fuzz         every reader of files on made-up ones, T=10 seconds each; READERS=\"png idx\" picks some"
 	@echo "make cov          the same tests, then the lines they reached, file by file"
 	@echo "make bench        speed of ops and whole iterations; BENCH=\"--model wrn-28-10\" are its options"
 	@echo "make bench-torch  our step against PyTorch's; MODEL= BATCH= STEPS="
@@ -238,5 +250,9 @@ $(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
 	@echo "link  $@"
 	$(Q)$(LINK) $^ $(shell pkg-config --libs $(TEST_PACKAGES)) $(LIBS) -o $@
+
+$(OBJ)/fuzz: $(OBJ)/tests/fuzz.o $(LIB)
+	@echo "link  $@"
+	$(Q)$(LINK) -fsanitize=fuzzer $^ $(LIBS) -o $@
 
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)
