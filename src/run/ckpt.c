@@ -73,9 +73,21 @@ static void write_net(StWriter *w, Net *net, const real *p, const real *state, i
     }
 }
 
-static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, Err *err) {
+// The tensor of that name, if it has n numbers.
+static const StTensor *find_numbers(const St *st, const char *name, size_t n, Err *err) {
     const StTensor *t = st_find(st, name);
-    if (!t) return err_set(err, ERR_DATA, "%s: there is no tensor '%s'", st->path, name);
+    const size_t found = t ? (size_t)(t->bytes / st_type_size(t->type)) : 0;
+    if (t && found == n) return t;
+    if (!t) err_set(err, ERR_DATA, "%s: there is no tensor '%s'", st->path, name);
+    else
+        err_set(err, ERR_DATA, "%s: tensor %s: %zu elements, expected %zu", st->path, name, found,
+                n);
+    return NULL;
+}
+
+static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, Err *err) {
+    const StTensor *t = find_numbers(st, name, n, err);
+    if (!t) return -1;
     real *v = malloc((n + 1) * sizeof *v);
     if (!v) return err_set(err, ERR_MEM, "out of memory for '%s'", name);
     const int rc = sizeof(real) == 8 ? st_read_f64(st, t, (double *)(void *)v, n, err)
@@ -84,6 +96,17 @@ static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, 
     dev->be.sync(dev);
     free(v);
     return rc ? rc : dev_check(dev, err);
+}
+
+int model_complete(const St *st, const Net *net, Err *err) {
+    for (int i = 0; i < net->n_par; i++)
+        if (!find_numbers(st, net->par[i].name, net->par[i].len, err)) return -1;
+    for (int i = 0; i < 2 * net->n_stat; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s.running_%s", net->stat[i / 2].name, i % 2 ? "var" : "mean");
+        if (!find_numbers(st, name, net->stat[i / 2].len, err)) return -1;
+    }
+    return 0;
 }
 
 int model_weights(St *st, Net *net, Err *err) {
@@ -199,13 +222,23 @@ int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev,
     return 0;
 }
 
+int run_options(const St *st, Config *c, Err *err) {
+    const char *text = st_meta(st, "options");
+    config_defaults(c);
+    if (!text) return 0;
+    return config_text(c, text, strlen(text), st->path, err) ||
+                   config_only(c, CMD_TRAIN, st->path, err)
+               ? -1
+               : 0;
+}
+
 int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
     St st;
     if (st_open(&st, path, err)) return -1;
-    const char *text = st_meta(&st, "options"), *choices = st_meta(&st, "tuning");
-    config_defaults(c);
-    int rc = text ? config_text(c, text, strlen(text), st.path, err)
-                  : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
+    const char *choices = st_meta(&st, "tuning");
+    const int rc = st_meta(&st, "options")
+                       ? run_options(&st, c, err)
+                       : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
     if (tuning) *tuning = choices ? strdup(choices) : NULL;
     st_close(&st);
     return rc;

@@ -97,6 +97,8 @@ int  config_text(Config *c, const char *text, size_t n, const char *where, Err *
 int  config_file(Config *c, const char *path, Err *err);
 int  config_preset(Config *c, const char *name, Err *err);     // a compiled-in file of presets/
 void config_value(const Config *c, const OptRow *row, char *dst, size_t n);
+// 0, or -1 and the first option that was given and that none of `commands` has.
+int  config_only(const Config *c, unsigned commands, const char *where, Err *err);
 int  config_given(const Config *c, const char *name);           // not 0: set, by whomever
 void config_take(Config *c, const Config *from);                // those options that `from` was given
 // "1/3,2/3,5/6" -> numbers that rise within (0, 1); how many, or -1 with err.
