@@ -251,6 +251,11 @@ $(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
 	@echo "link  $@"
 	$(Q)$(LINK) $^ $(shell pkg-config --libs $(TEST_PACKAGES)) $(LIBS) -o $@
 
+# What the test of faults replaces, so that it can fail.
+FAULTS := malloc calloc realloc aligned_alloc posix_memalign strdup open_memstream open fopen fdopen fwrite \
+          fflush fsync fclose rename mkdir ftruncate flock fread gzread
+$(OBJ)/tests/test_faults: LDFLAGS += $(FAULTS:%=-Wl,--wrap=%)
+
 $(OBJ)/fuzz: $(OBJ)/tests/fuzz.o $(LIB)
 	@echo "link  $@"
 	$(Q)$(LINK) -fsanitize=fuzzer $^ $(LIBS) -o $@
