@@ -10,7 +10,7 @@ minutes=${MINUTES:-30}
 tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
 
 nice "${JEMPP:-build/jempp}" train --data shapes --side 16 --model wrn-10-1 --batch 32 --buffer 1000 --steps 5 \
-    --train-images 2000 --lr 0.003 --gap-limit 0 --threads "${THREADS:-1}" --minutes "$minutes" --checkpoint-minutes 1/12 \
+    --train-images 2000 --lr 1e-5 --gap-limit 0 --threads "${THREADS:-1}" --minutes "$minutes" --checkpoint-minutes 1/12 \
     --out "$tmp/run" >"$tmp/out" 2>&1 </dev/null &
 pid=$!
 while sleep 1 && [ -e /proc/$pid/statm ]; do
