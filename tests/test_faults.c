@@ -323,12 +323,9 @@ static void a_data_file_may_shrink_while_it_is_read(void **state) {
     snprintf(path, sizeof path, "%s/mnist", root);
     OK(dir_make(path, err));
     snprintf(path, sizeof path, "%s/mnist/train-labels-idx1-ubyte", root);
-    put(path,
-        "\0\0\x08\x01\0\0\0\x10"
-        "0123456789abcdef",
-        24);
+    put(path, (uint8_t[24]){ 0, 0, 8, 1, 0, 0, 0, 16 }, 24);
     snprintf(path, sizeof path, "%s/mnist/train-images-idx3-ubyte", root);
-    memcpy(data, "\0\0\x08\x03\0\0\0\x10\0\0\0\x1c\0\0\0\x1c", 16);
+    memcpy(data, (uint8_t[16]){ 0, 0, 8, 3, 0, 0, 0, 16, 0, 0, 0, 28, 0, 0, 0, 28 }, 16);
     shrink("mnist", path, data, 16 + 16 * 28 * 28);
 }
 
