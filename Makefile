@@ -1,11 +1,29 @@
 # Makefile - builds jempp. `make help` lists the targets; ./make.sh installs what is missing first.
 #
-# Each flag set keeps its own objects: build/release, asan, poison, double, cov, fuzz. The release program
+# Each flag set keeps its own objects: build/release, asan, poison, double, cov, fuzz, arm64. The release program
 # and its modules lie in build/, those of another set in the set's folder.
 
 # ---- what it is built from
 PACKAGES      := libpng libjpeg libwebp libwebpmux zlib libarchive libcjson libcurl
 TEST_PACKAGES := cmocka
+
+# ---- other compilers: libFuzzer is clang's, whose OpenMP is a package more; arm64 is made by Debian's cross compiler
+SET ?= release
+OPENMP := -fopenmp
+PKG_CONFIG ?= pkg-config
+ifeq ($(SET),fuzz)
+override CC := clang
+OPENMP := -Wno-unknown-pragmas
+endif
+ARM64 := $(CURDIR)/build/arm64-root
+ifeq ($(SET),arm64)
+override CC := aarch64-linux-gnu-gcc --sysroot=$(ARM64)
+override AR := aarch64-linux-gnu-ar
+override PKG_CONFIG := PKG_CONFIG_SYSROOT_DIR=$(ARM64) \
+    PKG_CONFIG_LIBDIR=$(ARM64)/usr/lib/aarch64-linux-gnu/pkgconfig pkg-config
+CUDA :=
+MPI :=
+endif
 
 # ---- optional parts: found where they are, switched off by giving nothing (make CUDA=)
 has_header = $(shell echo '\#include <$(1)>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
@@ -23,27 +41,22 @@ PREFIX ?= /usr/local
 MODULE_HOME := $(PREFIX)/lib/jempp
 
 # ---- flags
-SET ?= release
 SETFLAGS.release := -O2
 SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 SETFLAGS.poison  := -O2 -DPOISON
 SETFLAGS.double  := -O2 -DREAL=double
 SETFLAGS.cov     := -O0 --coverage
 SETFLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
-$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, fuzz))
+SETFLAGS.arm64   := -O2
+$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, fuzz, arm64))
 
-ifeq ($(SET),fuzz)
-override CC := clang# libFuzzer is clang's; its OpenMP is a package more
-OPENMP := -Wno-unknown-pragmas
-endif
-OPENMP ?= -fopenmp
 WARN     := -Wall -Wextra -Wshadow -Wpedantic $(if $(WERROR),-Werror)
 DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
-PKGFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+PKGFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null)
 BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g $(OPENMP) -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
 COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
 LINK     = $(CC) $(OPENMP) $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
-LIBS     = $(shell pkg-config --libs $(PACKAGES)) -ldl -lm
+LIBS     = $(shell $(PKG_CONFIG) --libs $(PACKAGES)) -ldl -lm
 
 # Kernels that the compiler vectorises are built once for each instruction set; the module chooses.
 ISAS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx512 avx2) base
@@ -91,7 +104,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison fuzz cov bench bench-torch demo lint format print-libs install clean help FORCE
+.PHONY: all tests run test asan poison fuzz arm64 cov bench bench-torch demo lint format print-libs install clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -119,6 +132,14 @@ T ?= 10
 fuzz: all
 	@$(MAKE) --no-print-directory SET=fuzz build/fuzz/fuzz
 	@tests/fuzz.sh build/fuzz/fuzz $(BIN)/jempp $(T) $(READERS)
+
+# Under qemu the tests of everything but speed and libraries: formats, options, the reference device.
+ARM64_TESTS ?= test_base test_config test_safetensors test_image test_rng test_model test_ops test_net test_golden \
+               test_iterate test_train
+arm64:
+	@tools/arm64.sh $(ARM64)
+	@$(MAKE) --no-print-directory SET=arm64 all tests TESTS="$(ARM64_TESTS)"
+	@RUNNER="qemu-aarch64 -L $(ARM64)" tests/run.sh $(ARM64_TESTS:%=build/arm64/tests/%)
 
 cov:
 	@find build/cov -name '*.gcda' -delete 2>/dev/null || true
@@ -171,6 +192,7 @@ help:
 	@echo "make test         every test; TESTS=\"test_ops check_layers\" picks some"
 	@echo "make asan|poison  the same tests with sanitizers | with new device memory full of NaN"
 	@echo "make fuzz         every reader of files on made-up ones, T=10 seconds each; READERS=\"png idx\" picks some"
+	@echo "make arm64        cross-compiles; the tests of the reference device under qemu"
 	@echo "make cov          the same tests, then the lines they reached, file by file"
 	@echo "make bench        speed of ops and whole iterations; BENCH=\"--model wrn-28-10\" are its options"
 	@echo "make bench-torch  our step against PyTorch's; MODEL= BATCH= STEPS="
@@ -182,7 +204,7 @@ help:
 
 # ---- rules
 Q := $(if $(V),,@)
-MISSING := $(if $(filter clean help lint format,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do pkg-config --exists $$p || echo $$p; done))
+MISSING := $(if $(filter clean help lint format,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do $(PKG_CONFIG) --exists $$p || echo $$p; done))
 $(if $(MISSING),$(error missing: $(MISSING). ./make.sh installs what is needed))
 
 # Objects depend on the flags they were made with: a changed flag rebuilds, an unchanged one does not.
@@ -249,7 +271,7 @@ $(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
 
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
 	@echo "link  $@"
-	$(Q)$(LINK) $^ $(shell pkg-config --libs $(TEST_PACKAGES)) $(LIBS) -o $@
+	$(Q)$(LINK) $^ $(shell $(PKG_CONFIG) --libs $(TEST_PACKAGES)) $(LIBS) -o $@
 
 # What the test of faults replaces, so that it can fail.
 FAULTS := malloc calloc realloc aligned_alloc posix_memalign strdup open_memstream open fopen fdopen fwrite \
