@@ -165,10 +165,14 @@ demo: all
 # are off. omp.h is the compiler's: clang comes without one.
 FORMATTED = $(wildcard src/*/*.c src/*/*.cu tests/*.c)
 TIDIED    = $(filter-out src/base/err.c $(if $(ONEDNN),,$(CPU_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
-TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) -DISA=base -include tools/tidy.h \
-            -idirafter $(shell $(CC) -print-file-name=include)
+HEADERS   = $(wildcard include/*.h src/*/*.h src/*/*.cuh tests/*.h)
+CLANG_SEES = -DISA=base -idirafter $(shell $(CC) -print-file-name=include)
+TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) -include tools/tidy.h
 lint:
 	tools/format.sh $(FORMATTED)
+	awk 'length > 100 { print FILENAME ":" FNR ": " length " columns"; bad = 1 } END { exit bad }' $(HEADERS)
+	clang -fsyntax-only -std=c11 $(WARN) -Werror -Wno-unknown-pragmas $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) \
+	    -Itests -DJEMPP_TEST_DIR='""' $(filter-out $(MPI_SRC),$(wildcard src/*/*.c tests/*.c))
 	cppcheck --quiet --std=c11 --enable=warning,portability,performance --inline-suppr \
 	    --suppress=memleak --suppress=invalidFunctionArg --error-exitcode=1 -j $$(nproc) $(DEFINES) src
 	printf '%s\n' $(TIDIED) | xargs -P $$(nproc) -I FILE \

@@ -17,14 +17,15 @@ static const Case STEMS_AND_HEADS[] = {
     { 2, 5, 7, 4, 4, 3, 1, 1, 1, 1 },    { 2, 24, 3, 4, 4, 1, 1, 0, 0, 1 },
 };
 
-// The at-th of many convolutions of odd shapes: `in` and `out` choose among seven numbers of channels.
+// The at-th convolution of an odd shape; `in` and `out` choose among seven numbers of channels.
 static Case odd_case(int at, int in, int out) {
     static const int channels[] = { 1, 3, 5, 16, 24, 40, 64 };
     static const struct {
         int size, stride, pad;
     } kind[] = { { 1, 1, 0 }, { 1, 2, 0 }, { 3, 1, 1 }, { 3, 2, 1 } };
-    return (Case){ 1 + at % 3,         channels[in],         channels[out],     5 + at % 5, 4 + at % 7,
-                   kind[at % 4].size, kind[at % 4].stride, kind[at % 4].pad, 0,          0 };
+    const int q = at % 4;
+    return (Case){ 1 + at % 3, channels[in], channels[out], 5 + at % 5, 4 + at % 7,
+                   kind[q].size, kind[q].stride, kind[q].pad, 0, 0 };
 }
 
 static Conv conv_of(const Case *k, Filter *f, int want) {

@@ -1,9 +1,10 @@
 // cuda.cuh - what the files of the cuda backend share.
 //
-// Opaque activations are [n][h][w][channels], channels filled up with zeros to a multiple of eight, in
-// bf16 or fp32; every operation keeps the filling zero. Eight channels of one pixel, an "oct", are what
-// a thread handles: 16 bytes of bf16. Everything runs on one stream, allocates nothing while it runs
-// and never waits for the device, so that any sequence of operations can be recorded (record_begin).
+// Opaque activations are [n][h][w][channels], channels filled up with zeros to a multiple of eight,
+// in bf16 or fp32; every operation keeps the filling zero. Eight channels of one pixel, an "oct",
+// are what a thread handles: 16 bytes of bf16. Everything runs on one stream, allocates nothing
+// while it runs and never waits for the device, so that any sequence of operations can be recorded
+// (record_begin).
 #ifndef CUDA_CUH
 #define CUDA_CUH
 #include <cuda_bf16.h>
@@ -73,9 +74,9 @@ void cuda_conv_stop(Dev *dev);
 void cuda_conv_version(char *dst, size_t n);
 void cuda_conv_table(Backend *be);
 
-// cuda_stem.cu: convolutions with plain images or plain features on a side, and any convolution that
-// cuDNN has no engine for. w: as stem_pack made it ([in][size][size][out, filled to eights], fp32)
-// where x is plain and y opaque, else the master copy.
+// cuda_stem.cu: convolutions with plain images or plain features on a side, and any convolution
+// that cuDNN has no engine for. w: as stem_pack made it ([in][size][size][out, filled to eights],
+// fp32) where x is plain and y opaque, else the master copy.
 void stem_fwd(Dev *dev, const Conv *c, const float *w, const Tensor *x, const float *b, Tensor *y);
 void stem_dx(Dev *dev, const Conv *c, const float *w, const Tensor *dy, Tensor *dx);
 void stem_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, float *dw);
@@ -83,10 +84,10 @@ void bias_grad(Dev *dev, const Conv *c, const Tensor *dy, float *db);
 size_t stem_partial(const Conv *c);                          // bytes of partial sums stem_dw needs
 // How far a result (0: y, 1: x as its gradient, 2: dw) is from what w, x and y give, as a share of
 // its length, by some of its numbers. room: two doubles on the device.
-double conv_probe(Dev *dev, const Conv *c, int dir, const Tensor *x, const Tensor *y, const float *w, const float *dw,
-                  double *room);
+double conv_probe(Dev *dev, const Conv *c, int dir, const Tensor *x, const Tensor *y,
+                  const float *w, const float *dw, double *room);
 
-// ---- octs ----------------------------------------------------------------------------------------
+// ---- octs ---------------------------------------------------------------------------------------
 
 struct Oct { float v[8]; };
 
@@ -137,8 +138,8 @@ __device__ inline unsigned two_bf16(float lo, float hi) {
 template <class T> __device__ inline Pack<T> pack(const Oct &o);
 template <> __device__ inline Pack<bf16> pack<bf16>(const Oct &o) {
     Pack<bf16> p;
-    p.u[0] = make_uint4(two_bf16(o.v[0], o.v[1]), two_bf16(o.v[2], o.v[3]), two_bf16(o.v[4], o.v[5]),
-                        two_bf16(o.v[6], o.v[7]));
+    p.u[0] = make_uint4(two_bf16(o.v[0], o.v[1]), two_bf16(o.v[2], o.v[3]),
+                        two_bf16(o.v[4], o.v[5]), two_bf16(o.v[6], o.v[7]));
     return p;
 }
 template <> __device__ inline Pack<float> pack<float>(const Oct &o) {
