@@ -133,19 +133,22 @@ fuzz: all
 	@$(MAKE) --no-print-directory SET=fuzz build/fuzz/fuzz
 	@tests/fuzz.sh build/fuzz/fuzz $(BIN)/jempp $(T) $(READERS)
 
-# Under qemu the tests of everything but speed and libraries: formats, options, the reference device.
+# Under qemu the tests of formats, options and the reference device. Big-endian machines are refused.
 ARM64_TESTS ?= test_base test_config test_safetensors test_image test_rng test_model test_ops test_net test_golden \
                test_iterate test_train
 arm64:
 	@tools/arm64.sh $(ARM64)
 	@$(MAKE) --no-print-directory SET=arm64 all tests TESTS="$(ARM64_TESTS)"
+	@aarch64-linux-gnu-gcc -mbig-endian -fsyntax-only $(DEFINES) src/base/safetensors.c 2>&1 | grep -m 1 'not on this host'
 	@RUNNER="qemu-aarch64 -L $(ARM64)" tests/run.sh $(ARM64_TESTS:%=build/arm64/tests/%)
 
 cov:
 	@find build/cov -name '*.gcda' -delete 2>/dev/null || true
 	@$(MAKE) --no-print-directory SET=cov run
 	@find build/cov -name '*.gcda' | xargs gcov -n 2>/dev/null | awk -F"[':%]" '/^File/ { f = $$2 } \
-	    /^Lines/ && f ~ /^src/ { split($$3, n, " of "); print $$2 "%" $$3 "  " f; f = "" }' | sort -n
+	    /^Lines/ && f ~ /^src/ { split($$3, n, " of "); print $$2 "%" $$3 "  " f; \
+	        hit += $$2 * n[2] / 100; all += n[2]; f = "" } \
+	    END { printf "%.2f% of %d  all of src/\n", 100 * hit / all, all }' | sort -n
 
 bench: all
 	$(BIN)/jempp bench $(BENCH)
@@ -208,7 +211,7 @@ help:
 
 # ---- rules
 Q := $(if $(V),,@)
-MISSING := $(if $(filter clean help lint format,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do $(PKG_CONFIG) --exists $$p || echo $$p; done))
+MISSING := $(if $(filter clean help lint format arm64,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do $(PKG_CONFIG) --exists $$p || echo $$p; done))
 $(if $(MISSING),$(error missing: $(MISSING). ./make.sh installs what is needed))
 
 # Objects depend on the flags they were made with: a changed flag rebuilds, an unchanged one does not.

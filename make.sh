@@ -9,7 +9,9 @@ packages="gcc make pkg-config git libdnnl-dev libpng-dev libjpeg-dev libwebp-dev
 for target in "$@"; do
     case $target in
     test | asan | poison | cov | run | tests) packages="$packages libcmocka-dev python3" ;;
-    lint | format) packages="$packages clang-format clang-tidy cppcheck" ;;
+    fuzz) packages="$packages clang python3" ;;
+    arm64) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;
+    lint | format) packages="$packages clang clang-format clang-tidy cppcheck" ;;
     demo) packages="$packages dataset-fashion-mnist" ;;
     bench-torch) packages="$packages python3 python3-torch" ;;
     esac
