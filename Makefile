@@ -283,7 +283,11 @@ $(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
 # What the test of faults replaces, so that it can fail.
 FAULTS := malloc calloc realloc aligned_alloc posix_memalign strdup open_memstream open fopen fdopen fwrite \
           fflush fsync fclose rename mkdir ftruncate flock fread gzread
-$(OBJ)/tests/test_faults: LDFLAGS += $(FAULTS:%=-Wl,--wrap=%)
+$(OBJ)/tests/test_faults: LDFLAGS += -rdynamic $(FAULTS:%=-Wl,--wrap=%)
+$(OBJ)/tests/test_faults: $(if $(filter %-cpu.so,$(MODULES)),| $(OBJ)/faults/jempp-cpu.so)
+$(OBJ)/faults/jempp-cpu.so: $(CPU_OBJ) $(BASE_OBJ)
+	@mkdir -p $(@D); echo "link  $@"
+	$(Q)$(LINK) $(FAULTS:%=-Wl,--wrap=%) -shared $^ -ldnnl -lm -o $@
 
 $(OBJ)/fuzz: $(OBJ)/tests/fuzz.o $(LIB)
 	@echo "link  $@"

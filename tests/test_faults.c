@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,6 +82,7 @@ WRAP_READ(int, gzread, (void *f, void *p, unsigned n), (f, p, n))
 // ---- a folder of pictures, and runs in it
 
 static char root[64], pictures[96], run_dir[96], spare[96], model[96];
+static const char *device = "ref";
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
     (void)st, (void)type, (void)ftw;
@@ -130,7 +132,7 @@ static int train(int steps, int resume, int only_set_up, JemppErr *err) {
         { "batch", "2" },
         { "buffer", "4" },
         { "steps", "1" },
-        { "device", "ref" },
+        { "device", device },
         { "threads", "1" },
         { "warmup", "0" },
         { "lr", "0.0001" },
@@ -139,6 +141,7 @@ static int train(int steps, int resume, int only_set_up, JemppErr *err) {
         { "iterations", iterations },
         { "out", run_dir },
         { "decay-factor", "1" },
+        { "conv", "direct" },
     };
     JemppOptions *o = jempp_options("train", err);
     if (!o) return -1;
@@ -164,7 +167,7 @@ static void train_ok(int steps, int resume) {
 static int use_model(JemppErr *err) {
     JemppOptions *o = jempp_options("sample", err);
     if (!o) return -1;
-    int rc = jempp_set(o, "device", "ref", err) || jempp_set(o, "steps", "1", err) ||
+    int rc = jempp_set(o, "device", device, err) || jempp_set(o, "steps", "1", err) ||
                      jempp_set(o, "best", "1", err) || jempp_set(o, "count", "2", err)
                  ? -1
                  : 0;
@@ -203,8 +206,7 @@ static void copy_all(const char *from, const char *to) {
 
 // ---- tests
 
-static void every_allocation_of_a_set_up_may_fail(void **state) {
-    (void)state;
+static void set_up_without_memory(void) {
     long at = 0;
     do {
         JemppErr err = { 0 };
@@ -213,7 +215,27 @@ static void every_allocation_of_a_set_up_may_fail(void **state) {
         check(train(1, 0, 1, &err), &err, "set-up", at);
     } while (fired);
     assert_true(at > 100);
-    print_message("%ld allocations\n", at - 1);
+    print_message("%s: %ld allocations\n", device, at - 1);
+}
+
+static void every_allocation_of_a_set_up_may_fail(void **state) {
+    (void)state;
+    set_up_without_memory();
+}
+
+// The device's module is linked as this program is, beside it (faults/ in the Makefile).
+static void every_allocation_of_a_set_up_of_the_cpu_may_fail(void **state) {
+    (void)state;
+    char dir[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", dir, sizeof dir - 32);
+    assert_true(n > 0);
+    dir[n] = 0;
+    strcpy(strrchr(dir, '/'), "/../faults");
+    setenv("JEMPP_MODULE_DIR", dir, 1);
+    if (!has_device("cpu")) skip();
+    device = "cpu";
+    set_up_without_memory();
+    device = "ref";
 }
 
 static void every_allocation_of_a_resumed_run_may_fail(void **state) {
@@ -352,6 +374,7 @@ static void a_checkpoint_may_shrink_while_it_is_read(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_of_a_set_up_may_fail),
+        cmocka_unit_test(every_allocation_of_a_set_up_of_the_cpu_may_fail),
         cmocka_unit_test(every_allocation_of_a_resumed_run_may_fail),
         cmocka_unit_test(every_allocation_in_using_a_model_may_fail),
         cmocka_unit_test(every_call_that_writes_a_checkpoint_may_fail),
