@@ -14,10 +14,12 @@ mkdir -p "$work/found"
 export ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=2048:detect_leaks=1
 export OMP_WAIT_POLICY=passive here fuzzer seconds work
 one() {
-    mkdir -p "$work/corpus/$1" "$here/fuzz/$1"
+    local kept=$here/fuzz/$1
+    mkdir -p "$work/corpus/$1"
+    [ -d "$kept" ] || kept=$work/corpus/$1
     if FUZZ=$1 "$fuzzer" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -malloc_limit_mb=65536 \
         -print_final_stats=1 -artifact_prefix="$work/found/$1-" \
-        "$work/corpus/$1" "$work/seeds/$1" "$here/fuzz/$1" >"$work/$1.log" 2>&1 </dev/null
+        "$work/corpus/$1" "$work/seeds/$1" "$kept" >"$work/$1.log" 2>&1 </dev/null
     then awk -v name="$1" '/DONE/ { cov = $4 } /number_of_executed/ { runs = $2 } /peak_rss/ { rss = $2 }
              END { printf "ok: %-12s %9d runs, %5d edges, %5d MB\n", name, runs, cov, rss }' "$work/$1.log"
     else echo "FAILED: $1"; grep -v '^#[0-9]*	' "$work/$1.log" | tail -n 40; exit 1

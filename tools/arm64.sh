@@ -17,4 +17,4 @@ apt update
 apt install -y --no-install-recommends --download-only $packages >/dev/null
 for p in apt/archives/*.deb; do dpkg -x "$p" .; done
 rm -r apt
-touch done
+: >done

@@ -5,17 +5,17 @@
 # What counts is the least of each tenth of the run from the second on: a checkpoint takes memory for a
 # moment, a leak lifts the floor.
 set -u
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 minutes=${MINUTES:-30}
 tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
 
 nice "${JEMPP:-build/jempp}" train --data shapes --side 16 --model wrn-10-1 --batch 32 --buffer 1000 --steps 5 \
-    --train-images 2000 --lr 1e-5 --gap-limit 0 --threads "${THREADS:-1}" --minutes "$minutes" --checkpoint-minutes 1/12 \
-    --out "$tmp/run" >"$tmp/out" 2>&1 </dev/null &
+    --train-images 2000 --lr 1e-5 --gap-limit 0 --threads "${THREADS:-1}" --minutes "$minutes" \
+    --checkpoint-minutes 1/12 --out "$tmp/run" >"$tmp/out" 2>&1 </dev/null &
 pid=$!
 while sleep 1 && [ -e /proc/$pid/statm ]; do
     read -r _ pages _ <"/proc/$pid/statm" || break
-    files=(/proc/$pid/fd/*)
+    files=("/proc/$pid/fd/"*)
     [ "${pages:-0}" = 0 ] || echo "$((pages * $(getconf PAGESIZE) / 1024)) ${#files[@]}"
 done 2>/dev/null >"$tmp/seen"
 wait $pid || { tail "$tmp/out" && exit 1; }
