@@ -46,7 +46,7 @@ SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fn
 SETFLAGS.poison  := -O2 -DPOISON
 SETFLAGS.double  := -O2 -DREAL=double
 SETFLAGS.cov     := -O0 --coverage
-SETFLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all
+SETFLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow,fuzzer-no-link -fno-sanitize-recover=all
 SETFLAGS.arm64   := -O2
 $(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, fuzz, arm64))
 

@@ -2,6 +2,7 @@
 import gzip
 import io
 import json
+import re
 import struct
 import tarfile
 import zlib
@@ -28,6 +29,20 @@ text = json.dumps(header).encode()
 put("safetensors/types", struct.pack("<Q", len(text)) + text + bytes(range(40)))
 put("json/all", b'{"a": [1, -2.5e3, true, null, "\\u00e9\\n"], "b": {"c": ""}}')
 
+
+def with_text(path, old, new):
+    """A safetensors file with other text in its header."""
+    with open(path, "rb") as f:
+        data = f.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = re.sub(old, new, data[8:8 + n])
+    assert head != data[8:8 + n]
+    return struct.pack("<Q", len(head)) + head + data[8 + n:]
+
+
+for key in (b"step", b"drawn", b"attempt", b"best_step"):     # numbers that no integer holds
+    put("state/huge_" + key.decode(), with_text("state/last.safetensors", b'"%s":"[^"]*"' % key, b'"%s":"1e300"' % key))
+put("model/huge_side", with_text("model/best.safetensors", b'"side":"[^"]*"', b'"side":"1e300"'))
 
 # ---- pictures
 def png(w, h, kind, bits, rows, extra=b"", interlace=0):
