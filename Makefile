@@ -148,7 +148,7 @@ cov:
 	@find build/cov -name '*.gcda' | xargs gcov -n 2>/dev/null | awk -F"[':%]" '/^File/ { f = $$2 } \
 	    /^Lines/ && f ~ /^src/ { split($$3, n, " of "); print $$2 "%" $$3 "  " f; \
 	        hit += $$2 * n[2] / 100; all += n[2]; f = "" } \
-	    END { printf "%.2f% of %d  all of src/\n", 100 * hit / all, all }' | sort -n
+	    END { printf "%.2f%% of %d  all of src/\n", 100 * hit / all, all }' | sort -n
 
 bench: all
 	$(BIN)/jempp bench $(BENCH)
