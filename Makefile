@@ -1,6 +1,6 @@
 # Makefile - builds jempp. `make help` lists the targets; ./make.sh installs what is missing first.
 #
-# Each flag set keeps its own objects: build/release, asan, poison, double, cov, bundle. The release program
+# Each flag set keeps its own objects: build/release, asan, poison, double, cov, fuzz, arm64, bundle. The release program
 # and its modules lie in build/, those of another set in the set's folder.
 
 VERSION   := $(shell sed -n 's/^.define JEMPP_VERSION "\(.*\)".*/\1/p' include/jempp.h)
@@ -10,6 +10,24 @@ SOVERSION := $(firstword $(subst ., ,$(VERSION)))# of the library: it changes wh
 LINKED        := libpng libjpeg libwebp libwebpmux zlib libarchive libcjson
 PACKAGES      := $(LINKED) libcurl# which is loaded when it is needed
 TEST_PACKAGES := cmocka
+
+# ---- other compilers: libFuzzer is clang's, whose OpenMP is a package more; arm64 is made by Debian's cross compiler
+SET ?= release
+OPENMP := -fopenmp
+PKG_CONFIG ?= pkg-config
+ifeq ($(SET),fuzz)
+override CC := clang
+OPENMP := -Wno-unknown-pragmas
+endif
+ARM64 := $(CURDIR)/build/arm64-root
+ifeq ($(SET),arm64)
+override CC := aarch64-linux-gnu-gcc --sysroot=$(ARM64)
+override AR := aarch64-linux-gnu-ar
+override PKG_CONFIG := PKG_CONFIG_SYSROOT_DIR=$(ARM64) \
+    PKG_CONFIG_LIBDIR=$(ARM64)/usr/lib/aarch64-linux-gnu/pkgconfig pkg-config
+CUDA :=
+MPI :=
+endif
 
 # ---- optional parts: found where they are, switched off by giving nothing (make CUDA=)
 has_header = $(shell echo '\#include <$(1)>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
@@ -36,30 +54,31 @@ MODULE_DIR := $(LIBDIR)/jempp-$(SOVERSION)
 MODULE_NEAR := $(shell realpath -m --relative-to=$(BINDIR) $(MODULE_DIR))
 
 # ---- flags
-SET ?= release
 SETFLAGS.release := -O2
 SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 SETFLAGS.poison  := -O2 -DPOISON
 SETFLAGS.double  := -O2 -DREAL=double
 SETFLAGS.cov     := -O0 --coverage
 SETFLAGS.bundle  := -O2
-$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, bundle))
+SETFLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow,fuzzer-no-link -fno-sanitize-recover=all
+SETFLAGS.arm64   := -O2
+$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, fuzz, arm64, bundle))
 
 WARN     := -Wall -Wextra -Wshadow -Wpedantic $(if $(WERROR),-Werror)
 DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
-PKGFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
-BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g -fopenmp -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
+PKGFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null)
+BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g $(OPENMP) -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
 COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
-LINK     = $(CC) -fopenmp $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
+LINK     = $(CC) $(OPENMP) $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
 LIBS     = $(call libs_of,$(LINKED)) -ldl -lm
 
 # A bundle goes where these libraries may not be: it takes in those that there are archives of, and looks
 # for the others in its lib/, on behalf of its modules too (an old-style rpath does that).
-libs_of  = $(shell pkg-config --libs $(1))
+libs_of  = $(shell $(PKG_CONFIG) --libs $(1))
 ifeq ($(SET),bundle)
 there    = $(filter /%,$(shell $(CC) -print-file-name=lib$(1)))
 archive  = $(if $(call there,$(1).a),-l:lib$(1).a,$(if $(call there,$(1).so),-l$(1)))
-libs_of  = -Wl,--start-group $(foreach l,$(shell pkg-config --static --libs $(1)),$(if \
+libs_of  = -Wl,--start-group $(foreach l,$(shell $(PKG_CONFIG) --static --libs $(1)),$(if \
              $(filter-out -lm -ldl -lpthread,$(filter -l%,$(l))),$(call archive,$(l:-l%=%)),$(l))) -Wl,--end-group
 LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
 endif
@@ -114,7 +133,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison cov bench bench-torch demo lint format install uninstall bundle bundle-folder deb clean help FORCE
+.PHONY: all tests run test asan poison fuzz arm64 cov bench bench-torch demo lint format install uninstall bundle bundle-folder deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -140,11 +159,27 @@ test: all tests
 asan poison:
 	@$(MAKE) --no-print-directory SET=$@ run
 
+T ?= 10
+fuzz: all
+	@$(MAKE) --no-print-directory SET=fuzz build/fuzz/fuzz
+	@tests/fuzz.sh build/fuzz/fuzz $(BIN)/jempp $(T) $(READERS)
+
+# Under qemu the tests of formats, options and the reference device. Big-endian machines are refused.
+ARM64_TESTS ?= test_base test_config test_safetensors test_image test_rng test_model test_ops test_net test_golden \
+               test_iterate test_train
+arm64:
+	@tools/arm64.sh $(ARM64)
+	@$(MAKE) --no-print-directory SET=arm64 all tests TESTS="$(ARM64_TESTS)"
+	@aarch64-linux-gnu-gcc -mbig-endian -fsyntax-only $(DEFINES) src/base/safetensors.c 2>&1 | grep -m 1 'not on this host'
+	@RUNNER="qemu-aarch64 -L $(ARM64)" tests/run.sh $(ARM64_TESTS:%=build/arm64/tests/%)
+
 cov:
 	@find build/cov -name '*.gcda' -delete 2>/dev/null || true
 	@$(MAKE) --no-print-directory SET=cov run
 	@find build/cov -name '*.gcda' | xargs gcov -n 2>/dev/null | awk -F"[':%]" '/^File/ { f = $$2 } \
-	    /^Lines/ && f ~ /^src/ { split($$3, n, " of "); print $$2 "%" $$3 "  " f; f = "" }' | sort -n
+	    /^Lines/ && f ~ /^src/ { split($$3, n, " of "); print $$2 "%" $$3 "  " f; \
+	        hit += $$2 * n[2] / 100; all += n[2]; f = "" } \
+	    END { printf "%.2f%% of %d  all of src/\n", 100 * hit / all, all }' | sort -n
 
 bench: all
 	$(BIN)/jempp bench $(BENCH)
@@ -164,10 +199,14 @@ demo: all
 # are off. omp.h is the compiler's: clang comes without one.
 FORMATTED = $(wildcard src/*/*.c src/*/*.cu tests/*.c)
 TIDIED    = $(filter-out src/base/err.c $(if $(ONEDNN),,$(CPU_SRC)) $(if $(CAIRO),,$(PLOT_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
-TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) -DISA=base -include tools/tidy.h \
-            -idirafter $(shell $(CC) -print-file-name=include)
+HEADERS   = $(wildcard include/*.h src/*/*.h src/*/*.cuh tests/*.h)
+CLANG_SEES = -DISA=base -idirafter $(shell $(CC) -print-file-name=include)
+TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) -include tools/tidy.h
 lint:
 	tools/format.sh $(FORMATTED)
+	awk 'length > 100 { print FILENAME ":" FNR ": " length " columns"; bad = 1 } END { exit bad }' $(HEADERS)
+	clang -fsyntax-only -std=c11 $(WARN) -Werror -Wno-unknown-pragmas $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) \
+	    -Itests -DJEMPP_TEST_DIR='""' $(filter-out $(MPI_SRC),$(wildcard src/*/*.c tests/*.c))
 	cppcheck --quiet --std=c11 --enable=warning,portability,performance --inline-suppr \
 	    --suppress=memleak --suppress=invalidFunctionArg --error-exitcode=1 -j $$(nproc) $(DEFINES) src
 	printf '%s\n' $(TIDIED) | xargs -P $$(nproc) -I FILE \
@@ -236,6 +275,8 @@ help:
 	@echo "make              the program and its modules, in build/"
 	@echo "make test         every test; TESTS=\"test_ops check_layers\" picks some"
 	@echo "make asan|poison  the same tests with sanitizers | with new device memory full of NaN"
+	@echo "make fuzz         every reader of files on made-up ones, T=10 seconds each; READERS=\"png idx\" picks some"
+	@echo "make arm64        cross-compiles; the tests of the reference device under qemu"
 	@echo "make cov          the same tests, then the lines they reached, file by file"
 	@echo "make bench        speed of ops and whole iterations; BENCH=\"--model wrn-28-10\" are its options"
 	@echo "make bench-torch  our step against PyTorch's; MODEL= BATCH= STEPS="
@@ -249,7 +290,7 @@ help:
 
 # ---- rules
 Q := $(if $(V),,@)
-MISSING := $(if $(filter clean help lint format uninstall,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do pkg-config --exists $$p || echo $$p; done))
+MISSING := $(if $(filter clean help lint format arm64 uninstall,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do $(PKG_CONFIG) --exists $$p || echo $$p; done))
 $(if $(MISSING),$(error missing: $(MISSING). ./make.sh installs what is needed))
 
 # Files that change with their text alone: what depends on one is made anew when the text changes.
@@ -357,5 +398,18 @@ $(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
 	@echo "link  $@"
 	$(Q)$(LINK) $^ $(call libs_of,$(TEST_PACKAGES)) $(LIBS) -o $@
+
+# What the test of faults replaces, so that it can fail.
+FAULTS := malloc calloc realloc aligned_alloc posix_memalign strdup open_memstream open fopen fdopen fwrite \
+          fflush fsync fclose rename mkdir ftruncate flock fread gzread
+$(OBJ)/tests/test_faults: LDFLAGS += -rdynamic $(FAULTS:%=-Wl,--wrap=%)
+$(OBJ)/tests/test_faults: $(if $(filter %-cpu.so,$(MODULES)),| $(OBJ)/faults/jempp-cpu.so)
+$(OBJ)/faults/jempp-cpu.so: $(CPU_OBJ) $(BASE_OBJ)
+	@mkdir -p $(@D); echo "link  $@"
+	$(Q)$(LINK) $(FAULTS:%=-Wl,--wrap=%) -shared $^ -ldnnl -lm -o $@
+
+$(OBJ)/fuzz: $(OBJ)/tests/fuzz.o $(LIB)
+	@echo "link  $@"
+	$(Q)$(LINK) -fsanitize=fuzzer $^ $(LIBS) -o $@
 
 -include $(shell find $(OBJ) -name '*.d' 2>/dev/null)

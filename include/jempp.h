@@ -52,7 +52,7 @@ typedef struct {
     void (*line)(void *ctx, const char *text);              // something worth keeping
     void (*progress)(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit,
                      const char *text);
-    int  (*stop)(void *ctx);                                // asked between steps; not 0: save and end
+    int  (*stop)(void *ctx);                                // asked between steps; not 0: end
     void *ctx;
 } JemppEvents;                                              // each may be NULL
 

@@ -125,7 +125,18 @@ head -c 100000 /dev/urandom >once/last.safetensors
 rm once/prev.safetensors
 check "noise in place of a checkpoint" gives 1 'once/last.safetensors: ' --resume --iterations $((to + 8)) --out once
 
+# shellcheck disable=SC2086
+train $tiny --iterations 5 --out noise
+head -c 100000 /dev/urandom >noise/log.tsv
+check "noise in place of a log" gives 0 'noise: 9 steps' --resume --iterations 9 --out noise
+check "which begins anew" [ "$(sed -n '2s/\t.*//p' noise/log.tsv)" = 5 ]
+
 # ---- disks
+limited() { (ulimit -f 100 && train "$@"); }                # KiB
+# shellcheck disable=SC2086
+limited $tiny --iterations 1 --out limited
+check "a limit on the size of files ends it as a failure" [ $? = 1 ]
+check "and it says so" grep -q 'limited/last.safetensors.*: File too large' err
 mkdir disk
 if mount -t tmpfs -o size=8m none disk 2>/dev/null; then
     # shellcheck disable=SC2086

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # run.sh TEST... - runs test programs and scripts, a line each, and counts: a cmocka program its own
-# tests, a script as one. Of what fails all output is shown. Exits 1 where anything failed.
+# tests, a script as one. Of what fails all output is shown. Exits 1 where anything failed. RUNNER is
+# what programs for another processor are run by.
 set -u
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}      # spinning threads starve each other on busy machines
 # The leak check does not survive thread-local storage of loaded modules that it has watched.
@@ -16,7 +17,7 @@ count() {       # count WORD: the n of every "[  WORD  ] n test(s)" line
 
 for t in "$@"; do
     start=$EPOCHREALTIME
-    "$t" >"$out" 2>&1 </dev/null
+    ${RUNNER:-} "$t" >"$out" 2>&1 </dev/null
     rc=$?
     ms=$(( (${EPOCHREALTIME/./} - ${start/./}) / 1000 ))
     p=$(count PASSED) f=$(count FAILED) s=$(count SKIPPED)

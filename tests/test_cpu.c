@@ -59,7 +59,7 @@ typedef struct {
     size_t bytes;
 } Buf;
 typedef struct {
-    Dev ref, cpu;
+    Dev dev[2];                         // the reference, the processor
     Buf buf[MAX_BUFS];
     int n_buf, lanes;
     uint32_t step;
@@ -72,17 +72,18 @@ static void dev_start(Dev *dev, const char *name, DevOpts o) {
 static int pair_open(void **state) {
     Pair *t = calloc(1, sizeof *t);
     assert_non_null(t);
-    dev_start(&t->ref, "ref", (DevOpts){ .threads = 1 });
-    dev_start(&t->cpu, "cpu", (DevOpts){ .threads = 2 });
-    t->lanes = (int)(t->cpu.be.tensor_bytes(&t->cpu, &(Tensor){ 1, 1, 1, 1, NULL }) / sizeof(real));
+    dev_start(&t->dev[0], "ref", (DevOpts){ .threads = 1 });
+    dev_start(&t->dev[1], "cpu", (DevOpts){ .threads = 2 });
+    t->lanes =
+        (int)(t->dev[1].be.tensor_bytes(&t->dev[1], &(Tensor){ 1, 1, 1, 1, NULL }) / sizeof(real));
     *state = t;
     return 0;
 }
 
 static int pair_close(void **state) {
     Pair *t = *state;
-    dev_close(&t->ref);
-    dev_close(&t->cpu);
+    dev_close(&t->dev[0]);
+    dev_close(&t->dev[1]);
     free(t);
     return 0;
 }
@@ -101,8 +102,8 @@ static void *buf(Pair *t, Dev *dev, size_t bytes) {
 }
 
 static void bufs_free(Pair *t) {
-    dev_fine(&t->ref);
-    dev_fine(&t->cpu);
+    dev_fine(&t->dev[0]);
+    dev_fine(&t->dev[1]);
     for (int i = 0; i < t->n_buf; i++) {
         const Buf *b = &t->buf[i];
         for (int k = 0; k < GUARD; k++)
@@ -118,8 +119,8 @@ static real *reals(Pair *t, Dev *dev, size_t n) { return buf(t, dev, n * sizeof(
 // n numbers of this mean and standard deviation, the same on both devices.
 static void twins(Pair *t, size_t n, double mean, double sd, real *out[2]) {
     const Rng key = { 7, RNG_TEST, t->step++, 0 };
-    out[0] = reals(t, &t->ref, n);
-    out[1] = reals(t, &t->cpu, n);
+    out[0] = reals(t, &t->dev[0], n);
+    out[1] = reals(t, &t->dev[1], n);
     for (size_t i = 0; i < n; i++)
         out[0][i] = out[1][i] = (real)(mean + sd * (double)rng_normal(key, i));
 }
@@ -134,17 +135,16 @@ static Tensor on(Pair *t, Dev *dev, Tensor shape, int plain) {
 static void random_pair(Pair *t, Tensor shape, int plain, double mean, Tensor out[2]) {
     real *v[2];
     twins(t, tensor_len(&shape), mean, 1, v);
-    Dev *dev[2] = { &t->ref, &t->cpu };
     for (int i = 0; i < 2; i++) {
-        out[i] = on(t, dev[i], shape, plain);
+        out[i] = on(t, &t->dev[i], shape, plain);
         if (plain) memcpy(out[i].p, v[i], tensor_len(&shape) * sizeof(real));
-        else dev[i]->be.from_plain(dev[i], v[i], &out[i]);
+        else t->dev[i].be.from_plain(&t->dev[i], v[i], &out[i]);
     }
 }
 
 static void empty_pair(Pair *t, Tensor shape, int plain, Tensor out[2]) {
-    out[0] = on(t, &t->ref, shape, plain);
-    out[1] = on(t, &t->cpu, shape, plain);
+    out[0] = on(t, &t->dev[0], shape, plain);
+    out[1] = on(t, &t->dev[1], shape, plain);
 }
 
 static void same(const real *want, const real *got, size_t n, double tol, const char *what) {
@@ -167,90 +167,37 @@ static void same_tensor(Pair *t, Tensor x[2], int plain, double tol, const char 
     real *got = x[1].p;
     if (!plain) {
         filling_is_zero(t, &x[1], what);
-        got = reals(t, &t->cpu, n);
-        t->cpu.be.to_plain(&t->cpu, &x[1], got);
+        got = reals(t, &t->dev[1], n);
+        t->dev[1].be.to_plain(&t->dev[1], &x[1], got);
     }
     same(x[0].p, got, n, tol, what);
 }
 
 // ---- convolutions -------------------------------------------------------------------------------
 
-typedef struct {
-    int n, in, out, h, w, size, stride, pad, x_plain, y_plain;
-} Case;
-
-static Conv conv_of(const Case *k, Filter *f, int want) {
-    return (Conv){ .x = { k->n, k->in, k->h, k->w, NULL },
-                   .y = { k->n, k->out, (k->h + 2 * k->pad - k->size) / k->stride + 1,
-                          (k->w + 2 * k->pad - k->size) / k->stride + 1, NULL },
-                   .size = k->size,
-                   .stride = k->stride,
-                   .pad = k->pad,
-                   .x_plain = k->x_plain,
-                   .y_plain = k->y_plain,
-                   .want = want,
-                   .filter = f };
-}
+#include "op_cases.h"
 
 // how: the kernels' name, or NULL for any.
 static void conv_agrees(Pair *t, const Case *k, const char *how, double tol) {
     char what[128];
     snprintf(what, sizeof what, "conv n%d %d-%d %dx%d k%d s%d p%d plain %d%d", k->n, k->in, k->out,
              k->h, k->w, k->size, k->stride, k->pad, k->x_plain, k->y_plain);
-    Dev *dev[2] = { &t->ref, &t->cpu };
-    const size_t n_w = (size_t)k->in * k->out * k->size * k->size;
-    real *w[2], *b[2], *dw[2], *db[2];
-    Tensor x[2], y[2], y0[2], dy[2], dx[2];
-    twins(t, n_w, 0, 1, w);
-    twins(t, (size_t)k->out, 0, 1, b);
-    twins(t, n_w, 0, 10, dw);                            // gradients are added to what is there
-    twins(t, (size_t)k->out, 0, 10, db);
-    Filter f[2] = { { k->out, k->in, k->size, w[0], NULL },
-                    { k->out, k->in, k->size, w[1], NULL } };
-    Conv c[2] = { conv_of(k, &f[0], WANT_DX | WANT_DW), conv_of(k, &f[1], WANT_DX | WANT_DW) };
-    random_pair(t, c[0].x, k->x_plain, 0.3, x);
-    random_pair(t, c[0].y, k->y_plain, 0.1, dy);
-    empty_pair(t, c[0].y, k->y_plain, y);
-    empty_pair(t, c[0].y, k->y_plain, y0);
-    empty_pair(t, c[0].x, k->x_plain, dx);
-    for (int i = 0; i < 2; i++) {
-        const Backend *be = &dev[i]->be;
-        be->conv_open(dev[i], &c[i]);
-        be->filters_pack(dev[i], &f[i], 1);
-        be->conv_fwd(dev[i], &c[i], &x[i], b[i], &y[i]);
-        be->conv_fwd(dev[i], &c[i], &x[i], NULL, &y0[i]);
-        be->conv_dx(dev[i], &c[i], &dy[i], &dx[i]);
-        be->conv_dw(dev[i], &c[i], &x[i], &dy[i], dw[i], NULL);
-        be->conv_dw(dev[i], &c[i], &x[i], &dy[i], dw[i], db[i]);
-        dev_fine(dev[i]);
-    }
-    for (int d = 0; how && d < 3; d++) assert_string_equal(c[1].how[d], how);
-    same_tensor(t, y, k->y_plain, tol, what);
-    same_tensor(t, y0, k->y_plain, tol, what);
-    same_tensor(t, dx, k->x_plain, tol, what);
-    same(dw[0], dw[1], n_w, tol, what);
-    same(db[0], db[1], (size_t)k->out, tol, what);
-    for (int i = 0; i < 2; i++) {
-        dev[i]->be.conv_close(dev[i], &c[i]);
-        dev[i]->be.filter_close(dev[i], &f[i]);
-    }
-    assert_true(t->cpu.packed_bytes == 0);
-    bufs_free(t);
+    ConvRun r;
+    conv_run(t, k, &r);
+    for (int d = 0; how && d < 3; d++) assert_string_equal(r.c[1].how[d], how);
+    same_tensor(t, r.y, k->y_plain, tol, what);
+    same_tensor(t, r.y0, k->y_plain, tol, what);
+    same_tensor(t, r.dx, k->x_plain, tol, what);
+    same(r.dw[0], r.dw[1], r.n_w, tol, what);
+    same(r.db[0], r.db[1], (size_t)k->out, tol, what);
+    conv_end(t, r.c, r.f);
 }
 
 static void convolutions_of_odd_shapes_agree(void **state) {
-    static const int channels[] = { 1, 3, 5, 16, 24, 40, 64 };
-    static const struct {
-        int size, stride, pad;
-    } kind[] = { { 1, 1, 0 }, { 1, 2, 0 }, { 3, 1, 1 }, { 3, 2, 1 } };
-    int at = 0;
-    for (size_t i = 0; i < 7; i++)
-        for (size_t j = 0; j < 7; j++)
-            for (size_t q = 0; q < 4; q++, at++)
-                conv_agrees(*state,
-                            &(Case){ 1 + at % 3, channels[i], channels[j], 5 + at % 5, 4 + at % 7,
-                                     kind[q].size, kind[q].stride, kind[q].pad, 0, 0 },
-                            NULL, 2e-5);
+    for (int at = 0; at < 7 * 7 * 4; at++) {
+        const Case k = odd_case(at, at / 28, at / 4 % 7);
+        conv_agrees(*state, &k, NULL, 2e-5);
+    }
 }
 
 static void convolutions_of_real_shapes_agree(void **state) {
@@ -278,7 +225,7 @@ static void told(Dev *dev, int threads, const Case *k, const char *way) {
 // more tiles than are transformed together; batches large enough that sums are cut into pieces.
 static void winograd_agrees(void **state) {
     Pair *t = *state;
-    const Dev usual = t->cpu;
+    const Dev usual = t->dev[1];
     static const int channels[] = { 16, 32, 48, 160 };
     int at = 0;
     for (int stride = 1; stride <= 2; stride++)
@@ -288,16 +235,16 @@ static void winograd_agrees(void **state) {
                 const Case k = {
                     many, channels[i], channels[at / 4 % 3], side, wide, 3, stride, 1, 0, 0
                 };
-                told(&t->cpu, 1 + at % 2, &k, "winograd");
+                told(&t->dev[1], 1 + at % 2, &k, "winograd");
                 conv_agrees(t, &k, "own:winograd", 2e-5);
-                dev_close(&t->cpu);
+                dev_close(&t->dev[1]);
             }
-    t->cpu = usual;
+    t->dev[1] = usual;
 }
 
 static void winograd_leaves_the_rest_to_others(void **state) {
     Pair *t = *state;
-    const Dev usual = t->cpu;
+    const Dev usual = t->dev[1];
     static const Case rest[] = {
         { 2, 20, 32, 8, 8, 3, 1, 1, 0, 0 }, { 2, 32, 20, 8, 8, 3, 1, 1, 0, 0 },
         { 2, 32, 32, 8, 8, 3, 1, 0, 0, 0 }, { 2, 32, 32, 9, 9, 3, 3, 1, 0, 0 },
@@ -307,34 +254,27 @@ static void winograd_leaves_the_rest_to_others(void **state) {
         real w[1] = { 0 };
         Filter f = { rest[i].out, rest[i].in, rest[i].size, w, NULL };
         Conv c = conv_of(&rest[i], &f, WANT_DX | WANT_DW);
-        told(&t->cpu, 1, &rest[i], "winograd");
+        told(&t->dev[1], 1, &rest[i], "winograd");
         conv_agrees(t, &rest[i], NULL, 2e-5);
-        f.w = reals(t, &t->cpu, (size_t)f.out * f.in * f.size * f.size);
-        t->cpu.be.conv_open(&t->cpu, &c);
+        f.w = reals(t, &t->dev[1], (size_t)f.out * f.in * f.size * f.size);
+        t->dev[1].be.conv_open(&t->dev[1], &c);
         for (int d = 0; d < 3; d++) assert_null(strstr(c.how[d], "wino"));
-        t->cpu.be.conv_close(&t->cpu, &c);
-        t->cpu.be.filter_close(&t->cpu, &f);
+        t->dev[1].be.conv_close(&t->dev[1], &c);
+        t->dev[1].be.filter_close(&t->dev[1], &f);
         bufs_free(t);
-        dev_close(&t->cpu);
+        dev_close(&t->dev[1]);
     }
-    t->cpu = usual;
+    t->dev[1] = usual;
 }
 
 static void stems_and_heads_agree(void **state) {
-    static const Case ends[] = {
-        { 3, 3, 16, 32, 32, 3, 1, 1, 1, 0 }, { 2, 1, 16, 28, 28, 4, 2, 1, 1, 0 },
-        { 2, 3, 16, 64, 64, 4, 2, 1, 1, 0 }, { 1, 1, 16, 28, 28, 3, 1, 1, 1, 0 },
-        { 3, 3, 5, 9, 7, 3, 1, 1, 1, 0 },    { 2, 1, 24, 7, 10, 4, 2, 1, 1, 0 },
-        { 2, 5, 40, 6, 6, 3, 2, 1, 1, 0 },   { 5, 64, 10, 1, 1, 1, 1, 0, 1, 1 },
-        { 1, 24, 3, 1, 1, 1, 1, 0, 1, 1 },   { 64, 640, 100, 1, 1, 1, 1, 0, 1, 1 },
-        { 2, 5, 7, 4, 4, 3, 1, 1, 1, 1 },    { 2, 24, 3, 4, 4, 1, 1, 0, 0, 1 },
-    };
-    for (size_t i = 0; i < LEN(ends); i++) conv_agrees(*state, &ends[i], NULL, 2e-5);
+    for (size_t i = 0; i < LEN(STEMS_AND_HEADS); i++)
+        conv_agrees(*state, &STEMS_AND_HEADS[i], NULL, 2e-5);
 }
 
 static void packed_weights_follow_the_master_copy(void **state) {
     Pair *t = *state;
-    Dev *dev = &t->cpu;
+    Dev *dev = &t->dev[1];
     const Case k = { 1, 16, 16, 4, 4, 1, 1, 0, 0, 0 };
     real *w = reals(t, dev, 256), *ones = reals(t, dev, 256), *out = reals(t, dev, 256);
     for (int i = 0; i < 256; i++) w[i] = ones[i] = 1;
@@ -361,48 +301,18 @@ static void packed_weights_follow_the_master_copy(void **state) {
 
 // ---- norm, pooling, layout ----------------------------------------------------------------------
 
-enum { HAS_NORM = 1, BATCH_STATS = 2, RESIDUAL = 4, ADD_DX = 8, NO_DX = 16 };
-enum { NO_PARAM = 32, UPDATE = 64, N_MODE = 128 };     // any sum of them is a mode
-
 static void norm_agrees(Pair *t, Tensor shape, int mode) {
     char what[96];
     snprintf(what, sizeof what, "norm %dx%dx%dx%d mode %d", shape.n, shape.c, shape.h, shape.w,
              mode);
-    Dev *dev[2] = { &t->ref, &t->cpu };
     const size_t C = (size_t)shape.c;
-    real *par[7][2];                 // gamma, beta, run_mean, run_var, dgamma, dbeta, mean and rstd
-    Tensor x[2], r[2], y[2], dy[2], dx[2];
-    for (int i = 0; i < 6; i++) twins(t, C, i == 3 ? 5 : 0.5, i == 3 ? 0.5 : 1, par[i]);
-    twins(t, 2 * C, 0, 1, par[6]);
-    random_pair(t, shape, 0, 2, x);
-    random_pair(t, shape, 0, -1, r);
-    random_pair(t, shape, 0, 0.2, dy);
-    empty_pair(t, shape, 0, y);
-    if (mode & ADD_DX) random_pair(t, shape, 0, 1, dx);
-    else empty_pair(t, shape, 0, dx);
-    for (int i = 0; i < 2; i++) {
-        const Norm op = { .eps = (real)1e-5,
-                          .momentum = (real)0.1,
-                          .leak = (real)0.2,
-                          .batch_stats = !!(mode & BATCH_STATS),
-                          .update = !!(mode & UPDATE),
-                          .add_dx = !!(mode & ADD_DX),
-                          .gamma = mode & HAS_NORM ? par[0][i] : NULL,
-                          .beta = mode & HAS_NORM ? par[1][i] : NULL,
-                          .run_mean = par[2][i],
-                          .run_var = par[3][i],
-                          .mean = par[6][i],
-                          .rstd = par[6][i] + C };
-        const int params = mode & HAS_NORM && !(mode & NO_PARAM);
-        dev[i]->be.norm_fwd(dev[i], &op, &x[i], mode & RESIDUAL ? &r[i] : NULL, &y[i]);
-        dev[i]->be.norm_bwd(dev[i], &op, &x[i], &dy[i], mode & NO_DX ? NULL : &dx[i],
-                            params ? par[4][i] : NULL, params ? par[5][i] : NULL);
-    }
-    same_tensor(t, x, 0, 1e-6, what);
-    same_tensor(t, y, 0, 1e-5, what);
-    for (int i = 2; i < 7; i++) same(par[i][0], par[i][1], i == 6 ? 2 * C : C, 1e-5, what);
+    NormRun n;
+    norm_run(t, shape, mode, &n);
+    same_tensor(t, n.x, 0, 1e-6, what);
+    same_tensor(t, n.y, 0, 1e-5, what);
+    for (int i = 2; i < 7; i++) same(n.par[i][0], n.par[i][1], i == 6 ? 2 * C : C, 1e-5, what);
     // with one or two values a channel the gradient is zero, and only round-off is left
-    if (!(mode & NO_DX) && shape.n * shape.h * shape.w > 2) same_tensor(t, dx, 0, 2e-5, what);
+    if (!(mode & NO_DX) && shape.n * shape.h * shape.w > 2) same_tensor(t, n.dx, 0, 2e-5, what);
     bufs_free(t);
 }
 
@@ -426,7 +336,7 @@ static void norms_of_large_tensors_agree(void **state) {
 // A single sweep that adds up squares would lose every digit here.
 static void statistics_survive_a_large_mean(void **state) {
     Pair *t = *state;
-    Dev *dev = &t->cpu;
+    Dev *dev = &t->dev[1];
     const Tensor shape = { 8, 16, 16, 16, NULL };
     const size_t n = tensor_len(&shape);
     real *v = reals(t, dev, n), *stat = reals(t, dev, 32), *one = reals(t, dev, 16),
@@ -461,7 +371,7 @@ static void pooling_agrees_and_layouts_go_there_and_back(void **state) {
         empty_pair(t, shape, 0, dx);
         same_tensor(t, x, 0, 0, "from_plain and to_plain");
         for (int k = 0; k < 2; k++) {
-            Dev *dev = k ? &t->cpu : &t->ref;
+            Dev *dev = &t->dev[k];
             dev->be.pool_fwd(dev, &x[k], &y[k]);
             dev->be.pool_bwd(dev, &dy[k], &dx[k]);
         }
@@ -486,7 +396,7 @@ static void moves_agree(void **state) {
         random_pair(t, shape, 1, 0, x);
         random_pair(t, shape, 1, 0, g);
         for (int k = 0; k < 2; k++) {
-            Dev *dev = k ? &t->cpu : &t->ref;
+            Dev *dev = &t->dev[k];
             dev->be.langevin(dev, &x[k], &g[k], moves[i], key, i == 2 ? NULL : &now);
         }
         same_tensor(t, x, 1, 1e-6, "langevin");
@@ -507,7 +417,7 @@ static void optimisers_agree_and_stand_still_when_halted(void **state) {
         twins(t, n, 0, 1, avg);
         const real first = w[1][0], first_avg = avg[1][0];
         for (int k = 0; k < 2; k++) {
-            Dev *dev = k ? &t->cpu : &t->ref;
+            Dev *dev = &t->dev[k];
             const Now now = { .step = 3, .lr = (real)0.1, .halt = halt };
             dev->be.sgd(dev, n, w[k], g[k], v[k], (Sgd){ (real)0.9, (real)4e-4 }, &now);
             dev->be.adam(dev, n, w[k], g[k], m[k], u[k],
@@ -526,7 +436,7 @@ static void optimisers_agree_and_stand_still_when_halted(void **state) {
 
 static void one_number_that_is_not_finite_halts(void **state) {
     Pair *t = *state;
-    Dev *dev = &t->cpu;
+    Dev *dev = &t->dev[1];
     const real bad[] = { NAN, INFINITY, -INFINITY };
     real *g = reals(t, dev, 1001);
     for (int i = 0; i < 1001; i++) g[i] = (real)3e38;
@@ -561,7 +471,7 @@ static void chain_starts_agree(void **state) {
         twins(t, (size_t)ROWS * DIM, 0, 1, low);
         twins(t, (size_t)OUT * DIM, 0, 1, out);
         for (int k = 0; k < 2; k++) {
-            Dev *dev = k ? &t->cpu : &t->ref;
+            Dev *dev = &t->dev[k];
             const Gauss g = { .n = ROWS,
                               .dim = DIM,
                               .bytes = bytes,
@@ -688,9 +598,9 @@ static void broken_choices_are_left_out(void **state) {
 // Runs our own kernels with so many threads and copies all memory they worked on.
 static size_t own_kernels(int threads, char *out, size_t room) {
     Pair t = { .step = 100 };
-    dev_start(&t.ref, "ref", (DevOpts){ 0 });
-    dev_start(&t.cpu, "cpu", (DevOpts){ .threads = threads, .conv = CONV_DIRECT });
-    Dev *dev = &t.cpu;
+    dev_start(&t.dev[0], "ref", (DevOpts){ 0 });
+    dev_start(&t.dev[1], "cpu", (DevOpts){ .threads = threads, .conv = CONV_DIRECT });
+    Dev *dev = &t.dev[1];
     const Tensor shape = { 5, 40, 9, 9, NULL }, image = { 5, 3, 9, 9, NULL },
                  row = { 5, 40, 1, 1, NULL };
     Tensor x[2], r[2], dy[2], g[2], img[2], row_y[2];
@@ -749,8 +659,8 @@ static size_t own_kernels(int threads, char *out, size_t room) {
     dev->be.conv_close(dev, &head);
     for (int i = 0; i < 2; i++) dev->be.filter_close(dev, &f[i]);
     bufs_free(&t);
-    dev_close(&t.ref);
-    dev_close(&t.cpu);
+    dev_close(&t.dev[0]);
+    dev_close(&t.dev[1]);
     return n;
 }
 
@@ -758,9 +668,9 @@ static size_t own_kernels(int threads, char *out, size_t room) {
 static size_t own_winograd(int threads, int stride, char *out, size_t room) {
     const Case k = { 30, 32, 64, 16, 16, 3, stride, 1, 0, 0 };
     Pair t = { .step = 200 };
-    dev_start(&t.ref, "ref", (DevOpts){ 0 });
-    told(&t.cpu, threads, &k, "winograd");
-    Dev *dev = &t.cpu;
+    dev_start(&t.dev[0], "ref", (DevOpts){ 0 });
+    told(&t.dev[1], threads, &k, "winograd");
+    Dev *dev = &t.dev[1];
     real *w[2], *dw[2];
     Tensor x[2], dy[2];
     twins(&t, 64 * 32 * 9, 0, 1, w);
@@ -783,8 +693,8 @@ static size_t own_winograd(int threads, int stride, char *out, size_t room) {
     dev->be.conv_close(dev, &c);
     dev->be.filter_close(dev, &f);
     bufs_free(&t);
-    dev_close(&t.ref);
-    dev_close(&t.cpu);
+    dev_close(&t.dev[0]);
+    dev_close(&t.dev[1]);
     return n_y + n_dx + n_dw;
 }
 
@@ -816,7 +726,7 @@ static void running_allocates_nothing(void **state) {
     skip();
 #else
     Pair *t = *state;
-    Dev *dev = &t->cpu;
+    Dev *dev = &t->dev[1];
     const Case k = { 4, 32, 32, 16, 16, 3, 1, 1, 0, 0 };
     real *w[2], *dw[2], *par[2], *g[2];
     Tensor x[2], y[2], dx[2], img[2];
@@ -896,7 +806,7 @@ static void half_precision_is_refused(void **state) {
 
 static void the_device_says_what_it_runs_on(void **state) {
     Pair *t = *state;
-    const char *about = t->cpu.be.describe(&t->cpu);
+    const char *about = t->dev[1].be.describe(&t->dev[1]);
     assert_int_equal(strncmp(about, "2 threads, ", 11), 0);
     assert_non_null(strstr(about, "oneDNN "));
 }

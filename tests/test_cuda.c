@@ -170,84 +170,32 @@ static void in_both_types(void (*test)(Pair *)) {
 
 // ---- convolutions -------------------------------------------------------------------------------
 
-typedef struct {
-    int n, in, out, h, w, size, stride, pad, x_plain, y_plain;
-} Case;
-
-static Conv conv_of(const Case *k, Filter *f, int want) {
-    return (Conv){ .x = { k->n, k->in, k->h, k->w, NULL },
-                   .y = { k->n, k->out, (k->h + 2 * k->pad - k->size) / k->stride + 1,
-                          (k->w + 2 * k->pad - k->size) / k->stride + 1, NULL },
-                   .size = k->size,
-                   .stride = k->stride,
-                   .pad = k->pad,
-                   .x_plain = k->x_plain,
-                   .y_plain = k->y_plain,
-                   .want = want,
-                   .filter = f };
-}
+#include "op_cases.h"
 
 static void conv_agrees(Pair *t, const Case *k) {
     char what[5][200];
     static const char *const part[] = { "y", "y without bias", "dx", "dw", "db" };
-    const size_t n_w = (size_t)k->in * (size_t)(k->out * k->size * k->size);
-    real *w[2], *b[2], *dw[2], *db[2];
-    Tensor x[2], y[2], y0[2], dy[2], dx[2];
-    twins(t, n_w, 0, 1, w);
-    twins(t, (size_t)k->out, 0, 1, b);
-    twins(t, n_w, 0, 1, dw);                             // gradients are added to what is there
-    twins(t, (size_t)k->out, 0, 1, db);
-    Filter f[2] = { { k->out, k->in, k->size, w[0], NULL },
-                    { k->out, k->in, k->size, w[1], NULL } };
-    Conv c[2] = { conv_of(k, &f[0], WANT_DX | WANT_DW), conv_of(k, &f[1], WANT_DX | WANT_DW) };
-    random_pair(t, c[0].x, k->x_plain, 0.3, x);
-    random_pair(t, c[0].y, k->y_plain, 0.1, dy);
-    empty_pair(t, c[0].y, k->y_plain, y);
-    empty_pair(t, c[0].y, k->y_plain, y0);
-    empty_pair(t, c[0].x, k->x_plain, dx);
-    for (int i = 0; i < 2; i++) {
-        Dev *dev = &t->dev[i];
-        const Backend *be = &dev->be;
-        be->conv_open(dev, &c[i]);
-        be->filters_pack(dev, &f[i], 1);
-        be->conv_fwd(dev, &c[i], &x[i], b[i], &y[i]);
-        be->conv_fwd(dev, &c[i], &x[i], NULL, &y0[i]);
-        be->conv_dx(dev, &c[i], &dy[i], &dx[i]);
-        be->conv_dw(dev, &c[i], &x[i], &dy[i], dw[i], NULL);
-        be->conv_dw(dev, &c[i], &x[i], &dy[i], dw[i], db[i]);
-        dev_fine(dev);
-    }
+    static const int direction[] = { 0, 0, 1, 2, 2 };
+    ConvRun r;
+    conv_run(t, k, &r);
     for (int i = 0; i < 5; i++)
         snprintf(what[i], sizeof what[i], "%s of conv n%d %d-%d %dx%d k%d s%d p%d plain %d%d (%s)",
                  part[i], k->n, k->in, k->out, k->h, k->w, k->size, k->stride, k->pad, k->x_plain,
-                 k->y_plain,
-                 c[1].how[i < 2   ? 0
-                          : i < 4 ? i - 1
-                                  : 2]);
-    same_tensor(t, y, k->y_plain, t->tol, what[0]);
-    same_tensor(t, y0, k->y_plain, t->tol, what[1]);
-    same_tensor(t, dx, k->x_plain, t->tol, what[2]);
+                 k->y_plain, r.c[1].how[direction[i]]);
+    same_tensor(t, r.y, k->y_plain, t->tol, what[0]);
+    same_tensor(t, r.y0, k->y_plain, t->tol, what[1]);
+    same_tensor(t, r.dx, k->x_plain, t->tol, what[2]);
     // a few rounded sums may cancel, and then their rounding is all there is
-    const int few = t->tol > 1e-3 && n_w < 100;
-    if (!few) same(t, dw, n_w, t->tol, what[3]);
-    if (!few) same(t, db, (size_t)k->out, t->tol, what[4]);
-    for (int i = 0; i < 2; i++) {
-        t->dev[i].be.conv_close(&t->dev[i], &c[i]);
-        t->dev[i].be.filter_close(&t->dev[i], &f[i]);
-    }
-    assert_true(t->dev[1].packed_bytes == 0);
-    bufs_free(t);
+    const int few = t->tol > 1e-3 && r.n_w < 100;
+    if (!few) same(t, r.dw, r.n_w, t->tol, what[3]);
+    if (!few) same(t, r.db, (size_t)k->out, t->tol, what[4]);
+    conv_end(t, r.c, r.f);
 }
 
 static void odd_convolutions(Pair *t) {
-    static const int channels[] = { 1, 3, 5, 16, 24, 40, 64 };
-    static const struct {
-        int size, stride, pad;
-    } kind[] = { { 1, 1, 0 }, { 1, 2, 0 }, { 3, 1, 1 }, { 3, 2, 1 } };
     for (int at = 0; at < 28; at++) {
-        const int q = at % 4, i = at % 7, j = (at * 3 + at / 7) % 7;
-        conv_agrees(t, &(Case){ 1 + at % 3, channels[i], channels[j], 5 + at % 5, 4 + at % 7,
-                                kind[q].size, kind[q].stride, kind[q].pad, 0, 0 });
+        const Case k = odd_case(at, at % 7, (at * 3 + at / 7) % 7);
+        conv_agrees(t, &k);
     }
 }
 
@@ -298,15 +246,7 @@ static void own_convolutions_agree(void **state) {
 }
 
 static void ends(Pair *t) {
-    static const Case cases[] = {
-        { 3, 3, 16, 32, 32, 3, 1, 1, 1, 0 }, { 2, 1, 16, 28, 28, 4, 2, 1, 1, 0 },
-        { 2, 3, 16, 64, 64, 4, 2, 1, 1, 0 }, { 1, 1, 16, 28, 28, 3, 1, 1, 1, 0 },
-        { 3, 3, 5, 9, 7, 3, 1, 1, 1, 0 },    { 2, 1, 24, 7, 10, 4, 2, 1, 1, 0 },
-        { 2, 5, 40, 6, 6, 3, 2, 1, 1, 0 },   { 5, 64, 10, 1, 1, 1, 1, 0, 1, 1 },
-        { 1, 24, 3, 1, 1, 1, 1, 0, 1, 1 },   { 64, 640, 100, 1, 1, 1, 1, 0, 1, 1 },
-        { 2, 5, 7, 4, 4, 3, 1, 1, 1, 1 },    { 2, 24, 3, 4, 4, 1, 1, 0, 0, 1 },
-    };
-    for (size_t i = 0; i < LEN(cases); i++) conv_agrees(t, &cases[i]);
+    for (size_t i = 0; i < LEN(STEMS_AND_HEADS); i++) conv_agrees(t, &STEMS_AND_HEADS[i]);
 }
 
 static void stems_and_heads_agree(void **state) {
@@ -358,11 +298,7 @@ static void bias_through_norm(Pair *t) {
         same_tensor(t, dh, 0, t->tol > 1e-3 ? 0.15 : 3 * t->tol, "its gradient");
         same(t, par[2], 24, t->tol, "running means with a bias");
         if (gamma) same(t, par[5], 48, t->tol, "means with a bias");
-        for (int i = 0; i < 2; i++) {
-            t->dev[i].be.conv_close(&t->dev[i], &c[i]);
-            t->dev[i].be.filter_close(&t->dev[i], &f[i]);
-        }
-        bufs_free(t);
+        conv_end(t, c, f);
     }
 }
 
@@ -373,51 +309,21 @@ static void biases_reach_through_norms(void **state) {
 
 // ---- norm, pooling, layout ----------------------------------------------------------------------
 
-enum { HAS_NORM = 1, BATCH_STATS = 2, RESIDUAL = 4, ADD_DX = 8, NO_DX = 16 };
-enum { NO_PARAM = 32, UPDATE = 64, N_MODE = 128 };     // any sum of them is a mode
-
 static void norm_agrees(Pair *t, Tensor shape, int mode) {
     char what[96];
     snprintf(what, sizeof what, "norm %dx%dx%dx%d mode %d", shape.n, shape.c, shape.h, shape.w,
              mode);
     const size_t C = (size_t)shape.c;
-    real *par[7][2];                 // gamma, beta, run_mean, run_var, dgamma, dbeta, mean and rstd
-    Tensor x[2], r[2], y[2], dy[2], dx[2];
-    for (int i = 0; i < 6; i++) twins(t, C, i == 3 ? 5 : 0.5, i == 3 ? 0.5 : 1, par[i]);
-    twins(t, 2 * C, 0, 1, par[6]);
-    random_pair(t, shape, 0, 2, x);
-    random_pair(t, shape, 0, -1, r);
-    random_pair(t, shape, 0, 0.2, dy);
-    if (mode & ADD_DX) random_pair(t, shape, 0, 1, dx);
-    else empty_pair(t, shape, 0, dx);
-    empty_pair(t, shape, 0, y);
-    for (int i = 0; i < 2; i++) {
-        const Norm op = { .eps = (real)1e-5,
-                          .momentum = (real)0.1,
-                          .leak = (real)0.2,
-                          .batch_stats = !!(mode & BATCH_STATS),
-                          .update = !!(mode & UPDATE),
-                          .add_dx = !!(mode & ADD_DX),
-                          .gamma = mode & HAS_NORM ? par[0][i] : NULL,
-                          .beta = mode & HAS_NORM ? par[1][i] : NULL,
-                          .run_mean = par[2][i],
-                          .run_var = par[3][i],
-                          .mean = par[6][i],
-                          .rstd = par[6][i] + C };
-        const int params = mode & HAS_NORM && !(mode & NO_PARAM);
-        Dev *dev = &t->dev[i];
-        dev->be.norm_fwd(dev, &op, &x[i], mode & RESIDUAL ? &r[i] : NULL, &y[i]);
-        dev->be.norm_bwd(dev, &op, &x[i], &dy[i], mode & NO_DX ? NULL : &dx[i],
-                         params ? par[4][i] : NULL, params ? par[5][i] : NULL);
-    }
+    NormRun n;
+    norm_run(t, shape, mode, &n);
     const int few =
         shape.n * shape.h * shape.w <= 8; // so few values that their spread is uncertain
     const double tol = few && t->tol > 1e-3 ? 20 * t->tol : t->tol;
-    same_tensor(t, x, 0, t->tol, what);
-    same_tensor(t, y, 0, tol, what);
-    for (int i = 2; i < 7; i++) same(t, par[i], i == 6 ? 2 * C : C, i >= 4 ? 2 * tol : tol, what);
+    same_tensor(t, n.x, 0, t->tol, what);
+    same_tensor(t, n.y, 0, tol, what);
+    for (int i = 2; i < 7; i++) same(t, n.par[i], i == 6 ? 2 * C : C, i >= 4 ? 2 * tol : tol, what);
     // rounding turns some activations' signs, and the leak is five times smaller than one
-    if (!(mode & NO_DX) && !few) same_tensor(t, dx, 0, t->tol > 1e-3 ? 0.15 : 3 * tol, what);
+    if (!(mode & NO_DX) && !few) same_tensor(t, n.dx, 0, t->tol > 1e-3 ? 0.15 : 3 * tol, what);
     bufs_free(t);
 }
 

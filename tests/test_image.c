@@ -288,6 +288,40 @@ static void a_cmyk_or_giant_jpeg_is_refused(void **state) {
     free(data);
 }
 
+// Each scan costs a pass over all of the picture, and takes a few bytes: a small file could keep the reader
+// busy for hours. Encoders write about ten.
+static void a_jpeg_of_a_thousand_scans_is_refused(void **state) {
+    (void)state;
+    struct jpeg_error_mgr mgr;
+    struct jpeg_compress_struct j = { .err = jpeg_std_error(&mgr) };
+    unsigned char *data = NULL, row[16] = { 1, 2, 3 }, *rows = row;
+    unsigned long n = 0, from = 0, to;
+    jpeg_create_compress(&j);
+    jpeg_mem_dest(&j, &data, &n);
+    j.image_width = j.image_height = 16;
+    j.input_components = 1;
+    j.in_color_space = JCS_GRAYSCALE;
+    jpeg_set_defaults(&j);
+    jpeg_simple_progression(&j);
+    jpeg_start_compress(&j, TRUE);
+    while (j.next_scanline < 16) jpeg_write_scanlines(&j, &rows, 1);
+    jpeg_finish_compress(&j);
+    jpeg_destroy_compress(&j);
+    while (data[from] != 0xff || data[from + 1] != 0xda) from++;       // the first scan
+    for (to = from + 2; data[to] != 0xff || data[to + 1] == 0;) to++;
+    const size_t scan = to - from;
+    uint8_t *many = malloc(n + 1000 * scan);
+    memcpy(many, data, to);
+    for (size_t i = 0; i < 1000; i++) memcpy(many + to + i * scan, data + from, scan);
+    memcpy(many + to + 1000 * scan, data + to, n - to);
+    Image im;
+    assert_int_equal(image_decode(&im, data, n, "jpg", 1, NULL), 0);
+    image_free(&im);
+    assert_refused(many, n + 1000 * scan, "over 100 scans");
+    free(many);
+    free(data);
+}
+
 static void resizing_equals_pil(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
@@ -398,6 +432,7 @@ int main(void) {
         cmocka_unit_test(a_jpeg_cut_anywhere_is_refused),
         cmocka_unit_test(no_flipped_byte_crashes_the_jpeg_reader),
         cmocka_unit_test(a_cmyk_or_giant_jpeg_is_refused),
+        cmocka_unit_test(a_jpeg_of_a_thousand_scans_is_refused),
         cmocka_unit_test(resizing_equals_pil),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(a_grid_has_borders_zoom_and_clamped_values),

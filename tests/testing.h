@@ -1,4 +1,4 @@
-// testing.h - what the test programs share: a device, random numbers, and how far two arrays differ.
+// testing.h - what the test programs share: a device, random numbers, how far two arrays differ.
 #ifndef TESTING_H
 #define TESTING_H
 #include <setjmp.h>
@@ -54,7 +54,8 @@ static inline double distance(const real *a, const real *b, size_t n) {
 #define assert_close(found, wanted, tolerance)                                                     \
     do {                                                                                           \
         double f_ = (double)(found), w_ = (double)(wanted), t_ = (tolerance);                      \
-        if (!(fabs(f_ - w_) <= t_)) fail_msg("%s is %.12g, expected %.12g within %g", #found, f_, w_, t_); \
+        if (!(fabs(f_ - w_) <= t_))                                                                \
+            fail_msg("%s is %.12g, expected %.12g within %g", #found, f_, w_, t_);                 \
     } while (0)
 #define assert_less(found, limit)                                                                  \
     do {                                                                                           \

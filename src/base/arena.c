@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ALIGN = 64 };
 
@@ -10,12 +11,19 @@ typedef struct Block {
     struct Block *next;
 } Block; // takes ALIGN bytes; the memory follows
 
+int memory_check(size_t bytes, const char *what, Err *err) {
+    const double all = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if ((double)bytes <= all) return 0;
+    return err_set(err, ERR_MEM, "out of memory: %.2f GiB for %s, and the machine has %.2f",
+                   (double)bytes / 0x1p30, what, all / 0x1p30);
+}
+
 void *arena_alloc(Arena *a, size_t count, size_t size) {
     size_t bytes, total;
     void *mem = NULL;
     if (__builtin_mul_overflow(count, size, &bytes) ||
         __builtin_add_overflow(bytes, (size_t)ALIGN, &total) || total > PTRDIFF_MAX ||
-        posix_memalign(&mem, ALIGN, total)) {
+        memory_check(total, "", NULL) || posix_memalign(&mem, ALIGN, total)) {
         a->failed = 1;
         return NULL;
     }

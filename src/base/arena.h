@@ -9,6 +9,10 @@
 
 typedef struct { void *head; size_t bytes; int failed; } Arena;   // {0} is an empty one
 
+// 0 if the machine has `bytes` of memory at all. Systems grant more than they have, and end the
+// program when it is used; what sizes out of a file ask for is refused before, and told.
+int   memory_check(size_t bytes, const char *what, Err *err);
+
 void *arena_alloc(Arena *a, size_t count, size_t size);            // count * size is checked
 char *arena_strdup(Arena *a, const char *s);
 int   arena_ok(const Arena *a, const char *what, Err *err);        // -1: "out of memory for WHAT"

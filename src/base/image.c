@@ -15,7 +15,7 @@
 #include <webp/encode.h>
 #include <webp/mux.h>
 
-enum { MAX_FILE = 256 << 20 };
+enum { MAX_FILE = 256 << 20, MAX_SCANS = 100 };
 
 int image_new(Image *im, int w, int h, int c, Err *err) {
     *im = (Image){ 0 };
@@ -137,9 +137,18 @@ static void jpeg_warned(j_common_ptr j, int level) {
     if (level < 0 && bad) jpeg_failed(j);
 }
 
-static int jpeg_run(Decoder *d, struct jpeg_decompress_struct *j) {
+// A scan costs a pass over all of the picture and takes but a few bytes of the file.
+static void jpeg_progress(j_common_ptr j) {
+    Decoder *d = j->client_data;
+    if (((struct jpeg_decompress_struct *)j)->input_scan_number <= MAX_SCANS) return;
+    err_set(d->err, ERR_DATA, "%s: a JPEG of over %d scans", d->name, MAX_SCANS);
+    longjmp(d->jump, 1);
+}
+
+static int jpeg_run(Decoder *d, struct jpeg_decompress_struct *j, struct jpeg_progress_mgr *watch) {
     if (setjmp(d->jump)) return -1;
     jpeg_create_decompress(j);
+    j->progress = watch;
     jpeg_mem_src(j, d->data, d->n);
     jpeg_read_header(j, TRUE);
     if (j->num_components != 1 && j->num_components != 3)
@@ -159,7 +168,8 @@ static int jpeg_decode(Decoder *d) {
     struct jpeg_decompress_struct j = { .err = jpeg_std_error(&mgr), .client_data = d };
     mgr.error_exit = jpeg_failed;
     mgr.emit_message = jpeg_warned;
-    const int rc = jpeg_run(d, &j);
+    struct jpeg_progress_mgr watch = { .progress_monitor = jpeg_progress };
+    const int rc = jpeg_run(d, &j, &watch);
     jpeg_destroy_decompress(&j);
     return rc;
 }

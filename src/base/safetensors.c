@@ -1,13 +1,13 @@
 // safetensors.c - see safetensors.h.
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "safetensors files are little-endian and read as they are: not on this host");
+
 #include "base/safetensors.h"
 #include "base/json.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
-               "safetensors files are little-endian and read as they are: not on this host");
 
 enum { MAX_HEADER = 100 * 1000 * 1000, MAX_DEPTH = 8 };    // the reference implementation's bound
 

@@ -40,6 +40,7 @@ static void catch_signals(void) {
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGHUP, &stop, NULL);                   // a lost terminal is no reason to lose work
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL);                // so is a file beyond the user's limit
 }
 
 // OpenMP's threads wait for each other by spinning, which on a machine with other work to do takes the

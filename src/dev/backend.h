@@ -3,8 +3,8 @@
 // A backend is a table of functions; a Dev is one opened device. Operations return nothing: a
 // device remembers its first failure in Dev.err and does nothing from then on (dev_check asks).
 // Pointers named w, x, y, ... are the device's memory; only copy_in and copy_out cross to the host.
-// NULL for a gradient means "not wanted". Gradients of parameters are added to what is there, gradients of
-// activations are stored (but see Norm.add_dx).
+// NULL for a gradient means "not wanted". Gradients of parameters are added to what is there,
+// gradients of activations are stored (but see Norm.add_dx).
 #ifndef BACKEND_H
 #define BACKEND_H
 #include "base/err.h"
@@ -45,7 +45,7 @@ typedef struct {                      // a convolution of one shape, y = conv(x)
 
 typedef struct {                      // x += r; y = leaky_relu(gamma * (x - mean) / sd + beta)
     real  eps, momentum, leak;        // momentum: weight of the new batch in the running statistics
-    int   batch_stats;                // normalise with this batch's statistics, else the running ones
+    int   batch_stats;                // normalise with the batch's statistics, else running ones
     int   update;                     // move the running statistics (only with batch_stats)
     int   add_dx;                     // norm_bwd adds to dx instead of storing
     const real *gamma, *beta;         // [c]; NULL: no normalisation, leaky ReLU alone
@@ -119,7 +119,7 @@ enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE }; // Now.halt
 typedef struct {
     int    n, n_batch;                // images in a batch; batches
     Energy e[3];                      // what each batch's sums stand for in the loss
-    int    label, px, fake;           // the batch with labels, p(x)'s real one, the sampled; -1: none
+    int    label, px, fake;           // batch with labels, p(x)'s real one, the sampled; -1: none
     real   loss_limit, gap_limit, ce_limit;   // of |loss|, Now.gap, Now.ce - Now.ce_low; 0: off
     int    n_ring;                    // rows in the ring
 } Watch;
@@ -201,8 +201,8 @@ typedef struct Backend {
     // draws number[0 .. n) (on the device), clamped to [-1, 1], to row number[j] % n_out of out
     void  (*gauss)(Dev *, const Gauss *, const int *number, int n, Rng key, real *out, int n_out);
     void  (*uniform)(Dev *, const int *number, int n, size_t dim, Rng key, real *out, int n_out);
-    // Recording (NULL: the device has none). Between begin and end operations are noted, not done; replay
-    // does them all again with the same arguments, and reads anew what they point to (Now).
+    // Recording (NULL: the device has none). Between begin and end operations are noted, not done;
+    // replay does them all again with the same arguments, and reads anew what they point to (Now).
     // copy_in, copy_out, sync, alloc and free stay outside.
     void  (*record_begin)(Dev *);
     void *(*record_end)(Dev *);
@@ -220,15 +220,15 @@ struct Dev {
 
 extern const Backend backend_ref;
 
-// Opens "ref", "cpu", "cuda" or "auto": cuda where there is one, else cpu, else ref with the reason in
-// `note` (which may be NULL). Others than ref are modules (base/module.h).
-extern const char *const dev_names[];         // all but "auto", the first choice first; NULL at the end
+extern const char *const dev_names[];         // all but "auto", the first choice first, then NULL
+// Opens "ref", "cpu", "cuda" or "auto": cuda where there is one, else cpu, else ref with the reason
+// in `note` (which may be NULL). Others than ref are modules (base/module.h).
 int  dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Err *err);
 void dev_close(Dev *dev);
 int  dev_check(const Dev *dev, Err *err);     // 0, or -1 and the device's first error
 
-// What a module (jempp-cpu.so, jempp-cuda.so) exports as "jempp_backend": it changes the table, which
-// comes filled with ref's functions. Returns 0, or -1 and why this machine cannot run it.
+// What a module (jempp-cpu.so, jempp-cuda.so) exports as "jempp_backend": it changes the table,
+// which comes filled with ref's functions. Returns 0, or -1 and why this machine cannot run it.
 enum { BACKEND_ABI = (int)sizeof(Dev) << 8 | (int)sizeof(real) };
 typedef int BackendModule(int abi, size_t table_size, Backend *be, Err *err);
 #endif

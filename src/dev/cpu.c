@@ -1,6 +1,7 @@
 // cpu.c - the cpu device: opening, memory, the choices made by timing. A module (see backend.h): it
 // comes with ref's functions and takes over those that take time.
 #include "dev/cpu.h"
+#include "base/arena.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ int cpu_ready(Dev *dev) {
 
 // Large blocks ask for large pages: a pass walks through hundreds of MB.
 static void *mem_alloc(Dev *dev, size_t bytes, const char *what) {
-    if (dev->err.kind) return NULL;
+    if (dev->err.kind || memory_check(bytes, what, &dev->err)) return NULL;
     const size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
     const size_t whole = (bytes + align - 1) / align * align;
     void *p = NULL;

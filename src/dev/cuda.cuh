@@ -1,9 +1,10 @@
 // cuda.cuh - what the files of the cuda backend share.
 //
-// Opaque activations are [n][h][w][channels], channels filled up with zeros to a multiple of eight, in
-// bf16 or fp32; every operation keeps the filling zero. Eight channels of one pixel, an "oct", are what
-// a thread handles: 16 bytes of bf16. Everything runs on one stream, allocates nothing while it runs
-// and never waits for the device, so that any sequence of operations can be recorded (record_begin).
+// Opaque activations are [n][h][w][channels], channels filled up with zeros to a multiple of eight,
+// in bf16 or fp32; every operation keeps the filling zero. Eight channels of one pixel, an "oct",
+// are what a thread handles: 16 bytes of bf16. Everything runs on one stream, allocates nothing
+// while it runs and never waits for the device, so that any sequence of operations can be recorded
+// (record_begin).
 #ifndef CUDA_CUH
 #define CUDA_CUH
 #include <cuda_bf16.h>
@@ -75,9 +76,9 @@ void cuda_conv_stop(Dev *dev);
 void cuda_conv_version(char *dst, size_t n);
 void cuda_conv_table(Backend *be);
 
-// ---- early starts --------------------------------------------------------------------------------
-// A kernel launched so may start while the one before it still runs, which hides its start. It begins
-// with after_previous(), and touches no memory before.
+// ---- early starts ------------------------------------------------------------------------------
+// A kernel launched so may start while the one before it still runs, which hides its start. It
+// begins with after_previous(), and touches no memory before.
 
 __device__ inline void after_previous() {
 #if __CUDA_ARCH__ >= 900
@@ -88,8 +89,8 @@ __device__ inline void after_previous() {
 
 // together: all blocks are on the GPU at once.
 template <class... P, class... A>
-static cudaError_t launch_early(const Cuda *cuda, void (*kernel)(P...), unsigned grid, unsigned threads,
-                                size_t smem, int together, const A &...args) {
+static cudaError_t launch_early(const Cuda *cuda, void (*kernel)(P...), unsigned grid,
+                                unsigned threads, size_t smem, int together, const A &...args) {
     cudaLaunchAttribute attr[2] = {};
     cudaLaunchConfig_t how = {};
     how.gridDim = dim3(grid);
@@ -113,9 +114,9 @@ enum { HOPPER_VARIANTS = 7 };
 int  hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y);
 cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y);
 
-// cuda_stem.cu: convolutions with plain images or plain features on a side, and any convolution that
-// cuDNN has no engine for. w: as stem_pack made it ([in][size][size][out, filled to eights], fp32)
-// where x is plain and y opaque, else the master copy.
+// cuda_stem.cu: convolutions with plain images or plain features on a side, and any convolution
+// that cuDNN has no engine for. w: as stem_pack made it ([in][size][size][out, filled to eights],
+// fp32) where x is plain and y opaque, else the master copy.
 void stem_fwd(Dev *dev, const Conv *c, const float *w, const Tensor *x, const float *b, Tensor *y);
 void stem_dx(Dev *dev, const Conv *c, const float *w, const Tensor *dy, Tensor *dx);
 void stem_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, float *dw);
@@ -123,10 +124,10 @@ void bias_grad(Dev *dev, const Conv *c, const Tensor *dy, float *db);
 size_t stem_partial(const Conv *c);                          // bytes of partial sums stem_dw needs
 // How far a result (0: y, 1: x as its gradient, 2: dw) is from what w, x and y give, as a share of
 // its length, by some of its numbers. room: two doubles on the device.
-double conv_probe(Dev *dev, const Conv *c, int dir, const Tensor *x, const Tensor *y, const float *w, const float *dw,
-                  double *room);
+double conv_probe(Dev *dev, const Conv *c, int dir, const Tensor *x, const Tensor *y,
+                  const float *w, const float *dw, double *room);
 
-// ---- octs ----------------------------------------------------------------------------------------
+// ---- octs ---------------------------------------------------------------------------------------
 
 struct Oct { float v[8]; };
 
@@ -177,8 +178,8 @@ __device__ inline unsigned two_bf16(float lo, float hi) {
 template <class T> __device__ inline Pack<T> pack(const Oct &o);
 template <> __device__ inline Pack<bf16> pack<bf16>(const Oct &o) {
     Pack<bf16> p;
-    p.u[0] = make_uint4(two_bf16(o.v[0], o.v[1]), two_bf16(o.v[2], o.v[3]), two_bf16(o.v[4], o.v[5]),
-                        two_bf16(o.v[6], o.v[7]));
+    p.u[0] = make_uint4(two_bf16(o.v[0], o.v[1]), two_bf16(o.v[2], o.v[3]),
+                        two_bf16(o.v[4], o.v[5]), two_bf16(o.v[6], o.v[7]));
     return p;
 }
 template <> __device__ inline Pack<float> pack<float>(const Oct &o) {

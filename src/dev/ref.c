@@ -1,5 +1,6 @@
 // ref.c - the reference backend: plain loops over plain NCHW tensors, the oracle for every other one.
 // Long sums are kept in double.
+#include "base/arena.h"
 #include "dev/backend.h"
 #include "dev/watch.h"
 #include <math.h>
@@ -26,7 +27,7 @@ static const char *tuning(Dev *dev) {
 }
 
 static void *mem_alloc(Dev *dev, size_t bytes, const char *what) {
-    if (dev->err.kind) return NULL;
+    if (dev->err.kind || memory_check(bytes, what, &dev->err)) return NULL;
     size_t whole = (bytes + 63) / 64 * 64;
     void *p = whole >= bytes ? aligned_alloc(64, whole ? whole : 64) : NULL;
     if (!p)

@@ -67,7 +67,7 @@ int  net_init(Net *net, uint64_t seed, Err *err);                // random weigh
 void net_changed(Net *net);                                      // call after w has been written
 void net_zero_grad(Net *net);
 void net_free(Net *net);
-uint64_t net_macs(const Net *net);                               // multiply-adds of a forward pass, an image
+uint64_t net_macs(const Net *net);                               // multiply-adds forward, an image
 uint64_t op_macs(const Net *net, const Op *op);
 void op_describe(const Net *net, const Op *op, char *dst, size_t n);  // "conv 3x3  16 -> 32  8x8"
 
@@ -92,10 +92,10 @@ typedef struct {
     Arena   arena;
 } Pass;
 
-// Plans a pass (p->bytes), then opens its convolutions. pass_bind gives it memory: passes that never
-// run together may share one block. Nothing but logits, their gradient and the input gradient is
-// there for others to read, and only until another pass runs in the same memory.
-// pass_plan is the plan alone: the net may have no device; share = 0 gives every tensor its own place.
+// Plans a pass (p->bytes), then opens its convolutions. pass_bind gives it memory: passes that
+// never run together may share one block. Nothing but logits, their gradient and the input gradient
+// is there for others to read, and only until another pass runs in the same memory.
+// pass_plan is the plan alone: the net may have no device; share = 0 gives each tensor a place.
 int  pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err);
 int  pass_open(Pass *p, Net *net, int batch, int mode, Err *err);
 void pass_bind(Pass *p, void *mem);

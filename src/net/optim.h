@@ -24,11 +24,12 @@ typedef struct {
     Sgd       sgd;
     Adam      adam;
     real      ema_keep;             // 0: no average of the weights
-    real     *m, *v, *avg;          // velocity (SGD: v) or moments; averaged weights; each [n_w] or NULL
+    real     *m, *v, *avg;          // velocity (SGD: v) or moments; averaged weights; [n_w] or NULL
     real     *avg_state;            // running statistics that belong to avg, or NULL
 } Optim;
 
-int  optim_open(Optim *o, Net *net, Err *err);      // kind, sgd, adam, ema_keep set; memory zeroed, avg = w
+// kind, sgd, adam, ema_keep are set; memory is zeroed, avg = w
+int  optim_open(Optim *o, Net *net, Err *err);
 void optim_step(Optim *o, Net *net, const Now *now);// reads net->dw; ends with net_changed
 void optim_close(Optim *o, Net *net);
 #endif

@@ -23,8 +23,8 @@ double attack_step(const AttackPlan *a, double radius);       // a move's length
 void   attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
                     const JemppEvents *ev);
 // accuracy[i]: the share of images 0 .. n of the set (labels y) that are read rightly and still are
-// after all restarts at radius[0] .. radius[i], which rise. What a smaller ball broke is broken in a
-// larger one.
+// after all restarts at radius[0] .. radius[i], which rise. What a smaller ball broke is broken in
+// a larger one.
 int    attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a,
                     const char *name, const double *radius, int n_radius, uint64_t seed,
                     const JemppEvents *ev, double *accuracy, Err *err);

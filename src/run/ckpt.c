@@ -73,9 +73,21 @@ static void write_net(StWriter *w, Net *net, const real *p, const real *state, i
     }
 }
 
-static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, Err *err) {
+// The tensor of that name, if it has n numbers.
+static const StTensor *find_numbers(const St *st, const char *name, size_t n, Err *err) {
     const StTensor *t = st_find(st, name);
-    if (!t) return err_set(err, ERR_DATA, "%s: there is no tensor '%s'", st->path, name);
+    const size_t found = t ? (size_t)(t->bytes / st_type_size(t->type)) : 0;
+    if (t && found == n) return t;
+    if (!t) err_set(err, ERR_DATA, "%s: there is no tensor '%s'", st->path, name);
+    else
+        err_set(err, ERR_DATA, "%s: tensor %s: %zu elements, expected %zu", st->path, name, found,
+                n);
+    return NULL;
+}
+
+static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, Err *err) {
+    const StTensor *t = find_numbers(st, name, n, err);
+    if (!t) return -1;
     real *v = malloc((n + 1) * sizeof *v);
     if (!v) return err_set(err, ERR_MEM, "out of memory for '%s'", name);
     const int rc = sizeof(real) == 8 ? st_read_f64(st, t, (double *)(void *)v, n, err)
@@ -84,6 +96,22 @@ static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, 
     dev->be.sync(dev);
     free(v);
     return rc ? rc : dev_check(dev, err);
+}
+
+int model_complete(const St *st, const Net *net, Err *err) {
+    for (int i = 0; i < net->n_par; i++)
+        if (!find_numbers(st, net->par[i].name, net->par[i].len, err)) return -1;
+    for (int i = 0; i < 2 * net->n_stat; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s.running_%s", net->stat[i / 2].name, i % 2 ? "var" : "mean");
+        if (!st_find(st, name))
+            return err_set(err, ERR_DATA,
+                           "%s: there is no '%s': batch norm without running statistics classifies "
+                           "nothing",
+                           st->path, name);
+        if (!find_numbers(st, name, net->stat[i / 2].len, err)) return -1;
+    }
+    return 0;
 }
 
 int model_weights(St *st, Net *net, Err *err) {
@@ -95,11 +123,6 @@ int model_weights(St *st, Net *net, Err *err) {
         const Stat *s = &net->stat[i];
         char name[96];
         snprintf(name, sizeof name, "%s.running_mean", s->name);
-        if (!st_find(st, name))
-            return err_set(err, ERR_DATA,
-                           "%s: there is no '%s': batch norm without running statistics classifies "
-                           "nothing",
-                           st->path, name);
         if (read_device(st, name, net->dev, net->state + s->off, s->len, err)) return -1;
         snprintf(name, sizeof name, "%s.running_var", s->name);
         if (read_device(st, name, net->dev, net->state + s->off + s->len, s->len, err)) return -1;
@@ -206,13 +229,23 @@ int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev,
     return 0;
 }
 
+int run_options(const St *st, Config *c, Err *err) {
+    const char *text = st_meta(st, "options");
+    config_defaults(c);
+    if (!text) return 0;
+    return config_text(c, text, strlen(text), st->path, err) ||
+                   config_only(c, CMD_TRAIN, st->path, err)
+               ? -1
+               : 0;
+}
+
 int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
     St st;
     if (st_open(&st, path, err)) return -1;
-    const char *text = st_meta(&st, "options"), *choices = st_meta(&st, "tuning");
-    config_defaults(c);
-    int rc = text ? config_text(c, text, strlen(text), st.path, err)
-                  : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
+    const char *choices = st_meta(&st, "tuning");
+    const int rc = st_meta(&st, "options")
+                       ? run_options(&st, c, err)
+                       : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
     if (tuning) *tuning = choices ? strdup(choices) : NULL;
     st_close(&st);
     return rc;
@@ -229,9 +262,9 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
         meta_read(st, "best_step", &best_step, err) || model_weights(st, &t->net, err))
         return -1;
     if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 &&
-          attempt < 1000 && best_step >= 0))
-        return err_set(err, ERR_DATA, "%s: step %g, drawn %g, attempt %g cannot be", st->path, step,
-                       drawn, attempt);
+          attempt < 1000 && best_step >= 0 && best_step < 4e9))
+        return err_set(err, ERR_DATA, "%s: step %g, best step %g, drawn %g, attempt %g cannot be",
+                       st->path, step, best_step, drawn, attempt);
     Part part[N_PART];
     parts_of(t, part);
     for (int i = 0; i < N_PART; i++)

@@ -190,6 +190,14 @@ int config_given(const Config *c, const char *name) {
     return row && c->given[row - config_rows];
 }
 
+int config_only(const Config *c, unsigned commands, const char *where, Err *err) {
+    for (int i = 0; i < config_n_rows; i++)
+        if (c->given[i] && !(config_rows[i].commands & commands))
+            return err_set(err, ERR_DATA, "%s: %s: not an option of a run", where,
+                           config_rows[i].name);
+    return 0;
+}
+
 void config_take(Config *c, const Config *from) {
     for (int i = 0; i < config_n_rows; i++) {
         const OptRow *row = &config_rows[i];

@@ -76,35 +76,37 @@ typedef struct {
     size_t      at, size;           // where in Config
     const char *value;              // default
     double      lo, hi;
-    const char *choices;            // "clean|shared|none", in the order of the enum; a text that may
+    const char *choices;            // "clean|shared|none", in the enum's order; a text that may
                                     // be anything has a word for it in capitals: "DIR"
     unsigned    commands;           // CMD_TRAIN | ...
     const char *group, *help;
 } OptRow;
 
-enum { CMD_TRAIN = 1, CMD_SAMPLE = 2, CMD_PREDICT = 4, CMD_EXPORT = 8, CMD_INFO = 16, CMD_BENCH = 32,
-       CMD_DATA = 64, CMD_EVAL = 128, CMD_REPORT = 256, CMD_ALL = 511,
+enum { CMD_TRAIN = 1, CMD_SAMPLE = 2, CMD_PREDICT = 4, CMD_EXPORT = 8, CMD_INFO = 16,
+       CMD_BENCH = 32, CMD_DATA = 64, CMD_EVAL = 128, CMD_REPORT = 256, CMD_ALL = 511,
        MAY_CHANGE = 1 << 16 };      // with --resume
 enum { EVAL_ATTACK_STEPS = 40 };
 enum { FRESH_STEPS = 40 };          // of `sample`: new chains have further to go than kept ones
 
 typedef struct { const char *name, *text; } Preset;
-extern const Preset preset_table[];                             // made from presets/; NULL at the end
+extern const Preset preset_table[];                             // from presets/; ends with NULL
 
 extern const OptRow config_rows[];
 extern const int    config_n_rows;
 
 void config_defaults(Config *c);
 const OptRow *config_row(const char *name);                     // NULL: no such option
-// One option as text. `where` begins the message of a refusal ("run.conf, line 3: steps", "--steps").
+// One option as text. `where` begins the message of a refusal ("a.conf, line 3: steps", "--steps").
 int  config_set(Config *c, const char *name, const char *value, const char *where, Err *err);
 // Lines "key = value"; a line that begins with # is a comment; `preset` may only come first.
 int  config_text(Config *c, const char *text, size_t n, const char *where, Err *err);
 int  config_file(Config *c, const char *path, Err *err);
 int  config_preset(Config *c, const char *name, Err *err);     // a compiled-in file of presets/
 void config_value(const Config *c, const OptRow *row, char *dst, size_t n);
+// 0, or -1 and the first option that was given and that none of `commands` has.
+int  config_only(const Config *c, unsigned commands, const char *where, Err *err);
 int  config_given(const Config *c, const char *name);           // not 0: set, by whomever
-void config_take(Config *c, const Config *from);                // those options that `from` was given
+void config_take(Config *c, const Config *from);                // the options that `from` was given
 // "0,4/255,8/255" -> numbers that rise within [lo, hi]; how many, or -1 with err: "NAME: found
 // TEXT, expected EXPECTED".
 int  config_rising(const char *name, const char *text, double lo, double hi, const char *expected,

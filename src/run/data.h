@@ -24,7 +24,7 @@ typedef struct {
     const char *dir;                // --data-dir, or NULL
     int         side;               // for folder: and shapes; 0: 32
     int         channels;           // for folder:; 0: 3
-    uint64_t    seed;               // for the held-out part of a folder without test/, and for shapes
+    uint64_t    seed;               // for shapes and the held-out part of a folder without test/
 } DataOpts;
 
 // Names: cifar10 cifar100 svhn mnist fashion-mnist shapes folder:DIR cifar-file:FILE
@@ -33,8 +33,9 @@ int  set_load(Set *s, const char *name, Half half, const DataOpts *o, Err *err);
 void set_free(Set *s);
 // Keeps pictures `index[0..n)` in that order (for the validation split and --train-images).
 int  set_select(Set *dst, const Set *src, const uint32_t *index, size_t n, Err *err);
-// Splits off n_valid pictures chosen by seed (RNG_SPLIT); keeps at most `limit` of the rest (0: all).
-int  set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *train, Set *valid, Err *err);
+// Splits off n_valid pictures chosen by seed (RNG_SPLIT); keeps at most `limit` others (0: all).
+int  set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *train, Set *valid,
+               Err *err);
 // A picture file as a row of the set's kind: c planes of side x side bytes.
 int  picture_load(uint8_t *dst, const char *path, int c, int side, Err *err);
 
@@ -43,5 +44,6 @@ typedef struct { char name[32], about[128], found[512]; int train, test, fetchab
 int data_list(const char *dir, SetInfo *info, int max);               // how many were written
 // Downloads and unpacks NAME into dir (or the user's data folder). progress may be NULL.
 typedef void FetchProgress(void *ctx, uint64_t done, uint64_t total);
-int data_fetch(const char *name, const char *dir, const char *url, FetchProgress *progress, void *ctx, Err *err);
+int data_fetch(const char *name, const char *dir, const char *url, FetchProgress *progress,
+               void *ctx, Err *err);
 #endif

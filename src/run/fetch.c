@@ -289,7 +289,7 @@ static int unpack_all(const FetchSet *f, struct archive *a, const char *folder, 
     return 0;
 }
 
-static int unpack(const FetchSet *f, const char *path, const char *folder, Err *err) {
+int fetch_unpack(const FetchSet *f, const char *path, const char *folder, Err *err) {
     struct archive *a = archive_read_new();
     if (!a) return err_set(err, ERR_MEM, "out of memory for an archive");
     archive_read_support_filter_gzip(a);
@@ -322,7 +322,7 @@ static int fetch_file(const FetchSet *f, const FetchFile *file, const char *fold
     snprintf(d->path, sizeof d->path, "%s.part", path);
     if (download(d, file->md5)) return -1;
     if (archive) {
-        if (unpack(f, d->path, folder, d->err)) return -1;
+        if (fetch_unpack(f, d->path, folder, d->err)) return -1;
         remove(d->path);
         return 0;
     }

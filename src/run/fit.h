@@ -1,14 +1,14 @@
 // fit.h - a whole training run: data, epochs, validation, checkpoints, log, trouble, the end.
 //
-// The run folder: run.json (what was run, on what), log.tsv (a line a step), last and prev (complete
-// states), best (the model), samples/ (a grid an epoch).
+// The run folder: run.json (what was run, on what), log.tsv (a line a step), last and prev
+// (complete states), best (the model), samples/ (a grid an epoch).
 #ifndef FIT_H
 #define FIT_H
 #include "jempp.h"
 #include "run/config.h"
 #include "run/data.h"
 
-// The file of a run folder or a model's path that holds a model: RUN/best.safetensors, or `path` itself.
+// The file of a run folder or a model's path that holds a model: RUN/best.safetensors, or `path`.
 int fit_model_path(char *dst, size_t n, const char *path, Err *err);
 // The images that a run with these options learns from, and those it is judged by: whoever asks
 // gets the same split. Both must be freed, after a failure too.

@@ -103,16 +103,15 @@ static int read_starts(Jempp *m, St *st, Err *err) {
 }
 
 static int model_read(Jempp *m, const Config *use, St *st, Err *err) {
-    const char *options = st_meta(st, "options"), *threshold = st_meta(st, "threshold");
-    config_defaults(&m->cfg);
-    if (options && config_text(&m->cfg, options, strlen(options), st->path, err)) return -1;
+    const char *threshold = st_meta(st, "threshold");
+    if (run_options(st, &m->cfg, err)) return -1;
     m->threshold = threshold ? strtof(threshold, NULL) : NAN;
     // the machine is the user's, not the run's
     memcpy(m->cfg.device, use->device, sizeof m->cfg.device);
     if (use->data_dir[0]) memcpy(m->cfg.data_dir, use->data_dir, sizeof m->cfg.data_dir);
     NetSpec spec;
     if (spec_from_tensors(st, &spec, err) || read_side(st, &spec, err) ||
-        net_build(&m->net, &spec, err))
+        net_build(&m->net, &spec, err) || model_complete(st, &m->net, err))
         return -1;
     const DevOpts o = { .threads = use->threads,
                         .conv = (ConvChoice)use->conv,

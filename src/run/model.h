@@ -7,7 +7,7 @@
 #include "run/starts.h"
 
 struct Jempp {
-    Config   cfg;               // the run's own options; device, threads and data-dir are the user's
+    Config   cfg;               // the run's options; device, threads and data-dir are the user's
     char     path[600], run[600];    // run: the folder, or "" for a lone file
     Dev      dev;
     Net      net;
@@ -21,6 +21,8 @@ struct Jempp {
 
 int  model_open(Jempp *m, const Config *use, const char *path, Err *err);
 void model_close(Jempp *m);
-// Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: what each was started as, or -1.
-int  model_sample(Jempp *m, const Config *use, const JemppEvents *ev, int n, float *images, int *class_of, Err *err);
+// Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: what each was started
+// as, or -1.
+int  model_sample(Jempp *m, const Config *use, const JemppEvents *ev, int n, float *images,
+                  int *class_of, Err *err);
 #endif

@@ -8,8 +8,8 @@
 // NaN: the paper has none.
 double paper_figure(const char *system, const char *data, const char *measure);
 
-// The paper's system that a run is compared with: its preset where the paper has that, else what its
-// options are nearest to, else JEM++ with M = 10, the paper's own choice. Never NULL.
+// The paper's system that a run is compared with: its preset where the paper has that, else what
+// its options are nearest to, else JEM++ with M = 10, the paper's own choice. Never NULL.
 const char *paper_system(const char *preset, const char *px, int steps);
 const char *paper_label(const char *system);          // "JEM++ M=10"; NULL: not the paper's
 #endif

@@ -11,7 +11,8 @@ typedef struct {
 
 Chain chain_of(const Config *c);
 
-// Moves the images x [batch] in place. The pass must want input gradients; y (device) is read only by
-// an energy with labels; sums is room for N_SUM numbers. The same key gives the same images anywhere.
-void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key, const Now *now);
+// Moves the images x [batch] in place. The pass must want input gradients; y (device) is read only
+// by an energy with labels; sums is room for N_SUM numbers. One key gives the same images anywhere.
+void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key,
+                const Now *now);
 #endif

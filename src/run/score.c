@@ -13,7 +13,7 @@ int scorer_open(Scorer *s, Net *net, int batch, void *shared, size_t bytes, Err 
     s->x = dev->be.alloc(dev, (size_t)batch * dim * sizeof(real), "a batch");
     s->index = dev->be.alloc(dev, (size_t)batch * sizeof(int), "a batch");
     s->rows = arena_alloc(&s->arena, (size_t)batch * wide, sizeof(real));
-    if (arena_ok(&s->arena, "a batch", err) || dev_check(dev, err)) return -1;
+    if (dev_check(dev, err) || arena_ok(&s->arena, "a batch", err)) return -1;
     pass_bind(&s->pass, shared);
     return 0;
 }

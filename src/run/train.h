@@ -9,7 +9,7 @@
 
 enum { MAX_BATCHES = 3, N_RING = 1024 };
 
-typedef struct {                  // one set of images that goes through the net as a batch of its own
+typedef struct {                  // images that go through the net as a batch of their own
     real  *x;                     // on the device: [batch][dim]
     int   *y;                     // labels, or NULL where no term reads them
     Energy e;                     // its terms, added up
@@ -59,7 +59,7 @@ Now  trainer_now(Trainer *t);
 // The parts of a step, in order, for tests that bring their own batches and chains.
 void trainer_gather(Trainer *t);                    // images and chain starts
 void trainer_chain(Trainer *t);                     // PYLD
-void trainer_attack(Trainer *t);                    // adversarial training: the labelled images moved
+void trainer_attack(Trainer *t);                    // adversarial training: labelled images moved
 void trainer_learn(Trainer *t);                     // losses, gradients, optimiser; chains back
 
 int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);

@@ -1,0 +1,286 @@
+// fuzz.c - every reader of outside bytes, fed with such bytes by libFuzzer under the sanitizers. The
+// environment variable FUZZ names the reader; without it the names are listed. `make fuzz` runs all
+// of them; FUZZ=png build/fuzz/fuzz FILE runs one input again.
+#include "base/image.h"
+#include "base/json.h"
+#include "jempp.h"
+#include "run/ckpt.h"
+#include "run/data_files.h"
+#include "run/fetch.h"
+#include "run/fit.h"
+#include "run/model.h"
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+size_t LLVMFuzzerMutate(uint8_t *data, size_t n, size_t max);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t n, size_t max, unsigned seed);
+
+// ---- bytes as files
+
+static const char *as_file(int slot, const uint8_t *data, size_t n) {
+    static int fd[2] = { -1, -1 };
+    static char path[2][32];
+    if (fd[slot] < 0) fd[slot] = memfd_create("fuzz", MFD_CLOEXEC);
+    if (ftruncate(fd[slot], 0) || pwrite(fd[slot], data, n, 0) != (ssize_t)n) abort();
+    snprintf(path[slot], sizeof path[slot], "/proc/self/fd/%d", fd[slot]);
+    return path[slot];
+}
+
+// Cuts a piece off the front: its length is in the first two bytes.
+static size_t cut(const uint8_t **data, size_t *n, const uint8_t **piece) {
+    if (*n < 2) return *piece = *data, *n = 0;
+    size_t len = (*data)[0] | (size_t)(*data)[1] << 8;
+    if (len > *n - 2) len = *n - 2;
+    *piece = *data + 2;
+    *data += 2 + len;
+    *n -= 2 + len;
+    return len;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static const char *fresh_folder(void) {
+    static char dir[64];
+    if (dir[0]) nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    else snprintf(dir, sizeof dir, "/dev/shm/jempp-fuzz-%d", (int)getpid());
+    dir_make(dir, NULL);
+    return dir;
+}
+
+// ---- containers
+
+static void feed_safetensors(const uint8_t *data, size_t n) {
+    St st;
+    Err err = { 0 };
+    if (st_open(&st, as_file(0, data, n), &err)) return;
+    for (int i = 0; i < st.n; i++) {
+        const StTensor *t = &st.t[i];
+        const uint64_t count = t->bytes / st_type_size(t->type);
+        void *v = malloc((size_t)t->bytes + 8 * (size_t)count + 1);
+        if (st_find(&st, t->name)->name != t->name) abort();        // names are unique
+        st_read_raw(&st, t, v, t->bytes, &err);
+        st_read_f32(&st, t, v, count, &err);
+        st_read_f64(&st, t, v, count, &err);
+        free(v);
+    }
+    st_close(&st);
+}
+
+static void walk(const Json *j) {
+    double d;
+    uint64_t u;
+    int b;
+    json_double(j, &d), json_u64(j, &u), json_bool(j, &b);
+    json_at(j, json_count(j)), json_string(j), json_get(j, "step");
+    for (const Json *m = json_first(j); m; m = json_next(m)) walk(m);
+}
+
+static void feed_json(const uint8_t *data, size_t n) {
+    Json *doc;
+    if (json_parse(&doc, (const char *)data, n, 8, "fuzz", NULL)) return;
+    walk(doc);
+    json_free(doc);
+}
+
+static void feed_picture(const uint8_t *data, size_t n) {
+    for (int c = 1; c <= 3; c += 2) {
+        Image im, small;
+        if (image_decode(&im, data, n, "fuzz", c, NULL)) continue;
+        if (!image_square(&small, &im, 8, NULL)) image_free(&small);
+        image_free(&im);
+    }
+}
+
+static void feed_archive(const uint8_t *data, size_t n) {
+    static const FetchSet set = { .name = "fuzz",
+                                  .folder = "set",
+                                  .member = { { "images.bin", 64 }, { "names.txt", 0 } } };
+    fetch_unpack(&set, as_file(0, data, n), fresh_folder(), &(Err){ 0 });
+}
+
+// ---- options
+
+// What is read is written as text that reads as the same.
+static void check_dump(const Config *c) {
+    Config again;
+    Err err = { 0 };
+    char *text = config_dump(c, CMD_ALL);
+    config_defaults(&again);
+    if (config_text(&again, text, strlen(text), "dump", &err)) abort();
+    char *same = config_dump(&again, CMD_ALL);
+    if (strcmp(text, same) != 0) abort();
+    free(text);
+    free(same);
+}
+
+static void feed_options(const uint8_t *data, size_t n) {
+    Config c;
+    config_defaults(&c);
+    if (config_text(&c, (const char *)data, n, "fuzz", NULL)) return;
+    config_check(&c, NULL);
+    check_dump(&c);
+}
+
+// The first byte chooses the command; every line is an argument.
+static void feed_arguments(const uint8_t *data, size_t n) {
+    static const char *const command[] = { "train",  "sample", "predict", "export",
+                                           "info",   "bench",  "data" };
+    char *text = calloc(n + 1, 1), *argv[64], *at = text, *word;
+    int argc = 0;
+    if (n) memcpy(text, data + 1, n - 1);
+    while (argc < 64 && (word = strsep(&at, "\n"))) argv[argc++] = word;
+    JemppOptions *o = jempp_options(command[n ? data[0] % 7 : 0], NULL);
+    jempp_set_args(o, argc, argv, &(JemppErr){ 0 });
+    jempp_options_free(o);
+    free(text);
+}
+
+// ---- image sets
+
+static void feed_idx(const uint8_t *data, size_t n) {
+    const uint8_t *piece;
+    const size_t len = cut(&data, &n, &piece);
+    Set s = { .name = "fuzz", .c = 1, .side = 4, .classes = 10 };
+    read_idx(&s, as_file(0, piece, len), as_file(1, data, n), NULL);
+    set_free(&s);
+}
+
+static void feed_cifar(const uint8_t *data, size_t n) {
+    Set s = { .name = "fuzz" };
+    read_cifar_any(&s, as_file(0, data, n), NULL);
+    set_free(&s);
+}
+
+static void feed_svhn(const uint8_t *data, size_t n) {
+    Set s = { .name = "fuzz", .c = 3, .side = 32, .classes = 10 };
+    read_svhn(&s, as_file(0, data, n), NULL);
+    set_free(&s);
+}
+
+// Pieces come in pairs, a path and what is in the file.
+static void feed_folder(const uint8_t *data, size_t n) {
+    const char *dir = fresh_folder();
+    for (int i = 0; n && i < 16; i++) {
+        const uint8_t *name, *bytes;
+        char path[400];
+        const size_t len = cut(&data, &n, &name), size = cut(&data, &n, &bytes);
+        snprintf(path, sizeof path, "%s/%.*s", dir, len < 200 ? (int)len : 200, (const char *)name);
+        if (strstr(path, "..")) continue;
+        char *slash = strrchr(path, '/');
+        *slash = 0;
+        const int made = !dir_make(path, NULL);
+        *slash = '/';
+        FILE *f = made ? fopen(path, "wb") : NULL;
+        if (f) fwrite(bytes, 1, size, f), fclose(f);
+    }
+    for (Half half = HALF_TRAIN; half <= HALF_TEST; half++) {
+        Set s = { .name = "fuzz" };
+        read_folder(&s, dir, half, &(DataOpts){ .side = 8 }, NULL);
+        set_free(&s);
+    }
+}
+
+// ---- models and states: the sizes are those of tests/fuzz_seeds.sh
+
+static void feed_model(const uint8_t *data, size_t n) {
+    Jempp m;
+    Config use;
+    config_defaults(&use);
+    strcpy(use.device, "ref");
+    use.threads = 1;
+    if (!model_open(&m, &use, as_file(0, data, n), &(Err){ 0 })) model_close(&m);
+}
+
+static void feed_state(const uint8_t *data, size_t n) {
+    static const char tiny[] = "data = shapes\nside = 8\nmodel = wrn-10-1\nbatch = 8\nbuffer = 10\n"
+                               "train-images = 50\ndevice = ref\nthreads = 1\n";
+    static Trainer t;
+    static Dev dev;
+    Config c;
+    Err err = { 0 };
+    RunState r;
+    char *tuning = NULL;
+    if (!dev.be.name) {
+        Set train, valid;
+        config_defaults(&c);
+        if (config_text(&c, tiny, strlen(tiny), "fuzz", &err) ||
+            fit_images(&c, &train, &valid, &err) ||
+            dev_open(&dev, "ref", &(DevOpts){ .threads = 1 }, NULL, &err) ||
+            trainer_open(&t, &dev, &c, &train, 1, &err))
+            fprintf(stderr, "%s\n", err.msg), abort();
+        set_free(&train);
+        set_free(&valid);
+    }
+    const char *path = as_file(0, data, n);
+    if (!ckpt_options(path, &c, &tuning, NULL)) check_dump(&c);
+    free(tuning);
+    ckpt_load(&t, &r, path, NULL);
+}
+
+// ---- the table
+
+typedef struct {
+    const char *name;
+    void (*feed)(const uint8_t *data, size_t n);
+    int has_header;                       // safetensors: a length, text, and much that means little
+} Target;
+
+static const Target targets[] = {
+    { "safetensors", feed_safetensors, 1 },
+    { "model", feed_model, 1 },
+    { "state", feed_state, 1 },
+    { "json", feed_json, 0 },
+    { "options", feed_options, 0 },
+    { "arguments", feed_arguments, 0 },
+    { "png", feed_picture, 0 },
+    { "jpeg", feed_picture, 0 },
+    { "idx", feed_idx, 0 },
+    { "cifar", feed_cifar, 0 },
+    { "svhn", feed_svhn, 0 },
+    { "folder", feed_folder, 0 },
+    { "archive", feed_archive, 0 },
+};
+enum { N_TARGETS = sizeof targets / sizeof *targets };
+static const Target *target;
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    (void)argc, (void)argv;
+    const char *name = getenv("FUZZ");
+    for (int i = 0; i < N_TARGETS; i++) {
+        if (!name) puts(targets[i].name);
+        else if (!strcmp(name, targets[i].name)) target = &targets[i];
+    }
+    if (!target) exit(name ? 1 : 0);
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    target->feed(data, n);
+    return 0;
+}
+
+// Most of a model is numbers, of which none is wrong: seven changes of eight are made to its header.
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t n, size_t max, unsigned seed) {
+    uint64_t head = 0;
+    if (n >= 8) memcpy(&head, data, 8);
+    if (!target->has_header || seed % 8 == 0 || n < 8 || head == 0 || head > n - 8 || max < n)
+        return LLVMFuzzerMutate(data, n, max);
+    const size_t rest = n - 8 - (size_t)head, room = (size_t)head + (max - n);
+    uint8_t *text = malloc(room);
+    memcpy(text, data + 8, (size_t)head);
+    const uint64_t now = LLVMFuzzerMutate(text, (size_t)head, room);
+    memmove(data + 8 + now, data + 8 + head, rest);
+    memcpy(data + 8, text, (size_t)now);
+    memcpy(data, &now, 8);
+    free(text);
+    return 8 + (size_t)now + rest;
+}

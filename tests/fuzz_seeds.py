@@ -1,0 +1,112 @@
+"""Writes small files of every format that is read, into the folders that fuzz_seeds.sh has made."""
+import gzip
+import io
+import json
+import re
+import struct
+import tarfile
+import zlib
+
+
+def put(path, data):
+    with open(path, "wb") as f:
+        f.write(data)
+
+
+def piece(data):
+    return struct.pack("<H", len(data)) + data
+
+
+# ---- safetensors
+header = {
+    "__metadata__": {"step": "3", "options": "batch = 8\n"},
+    "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+    "b": {"dtype": "F16", "shape": [4], "data_offsets": [24, 32]},
+    "c": {"dtype": "I64", "shape": [], "data_offsets": [32, 40]},
+    "d": {"dtype": "BF16", "shape": [0], "data_offsets": [40, 40]},
+}
+text = json.dumps(header).encode()
+put("safetensors/types", struct.pack("<Q", len(text)) + text + bytes(range(40)))
+put("json/all", b'{"a": [1, -2.5e3, true, null, "\\u00e9\\n"], "b": {"c": ""}}')
+
+
+def with_text(path, old, new):
+    """A safetensors file with other text in its header."""
+    with open(path, "rb") as f:
+        data = f.read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = re.sub(old, new, data[8:8 + n])
+    assert head != data[8:8 + n]
+    return struct.pack("<Q", len(head)) + head + data[8 + n:]
+
+
+for key in (b"step", b"drawn", b"attempt", b"best_step"):     # numbers that no integer holds
+    put("state/huge_" + key.decode(), with_text("state/last.safetensors", b'"%s":"[^"]*"' % key, b'"%s":"1e300"' % key))
+put("model/huge_side", with_text("model/best.safetensors", b'"side":"[^"]*"', b'"side":"1e300"'))
+
+# ---- pictures
+def png(w, h, kind, bits, rows, extra=b"", interlace=0):
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = struct.pack(">IIBBBBB", w, h, bits, kind, 0, 0, interlace)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + extra + chunk(b"IDAT", zlib.compress(rows)) +
+            chunk(b"IEND", b""))
+
+
+def row(n):
+    return b"\0" + bytes(i % 251 for i in range(n))
+
+
+palette = b"PLTE" + bytes(range(12))
+palette = struct.pack(">I", 12) + palette + struct.pack(">I", zlib.crc32(palette))
+small = png(4, 3, 2, 8, row(12) * 3)
+put("png/grey", png(5, 4, 0, 8, row(5) * 4))
+put("png/rgb", small)
+put("png/rgba16", png(3, 2, 6, 16, row(24) * 2))
+put("png/palette", png(8, 3, 3, 2, row(2) * 3, palette))
+put("png/interlaced", png(1, 1, 0, 1, row(1), interlace=1))
+
+# ---- image sets
+images = struct.pack(">BBBBIII", 0, 0, 8, 3, 3, 4, 4) + bytes(48)
+labels = struct.pack(">BBBBI", 0, 0, 8, 1, 3) + b"\x01\x09\x00"
+put("idx/plain", piece(images) + labels)
+put("idx/gzipped", piece(gzip.compress(images)) + gzip.compress(labels))
+put("cifar/two", (b"\x03" + bytes(3072)) * 2)
+
+
+def element(kind, data):
+    return struct.pack("<II", kind, len(data)) + data + bytes(-len(data) % 8)
+
+
+def array(name, dims, numbers, mat_class=9, kind=2):
+    return element(14, element(6, struct.pack("<II", mat_class, 0)) +
+                   element(5, struct.pack("<%dI" % len(dims), *dims)) +
+                   element(1, name) + element(kind, numbers))
+
+
+mat = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
+x, y = array(b"X", (32, 32, 3, 2), bytes(6144)), array(b"y", (2, 1), b"\x01\x0a")
+doubles = array(b"y", (2, 1), struct.pack("<2d", 1, 10), 6, 9)
+deflated = b"".join(struct.pack("<II", 15, len(z)) + z for z in map(zlib.compress, (x, y)))
+put("svhn/plain", mat + x + y)
+put("svhn/doubles", mat + x + doubles)
+put("svhn/deflated", mat + deflated)
+
+put("folder/flat", b"".join(piece(n) + piece(small) for n in (b"a/1.png", b"a/2.png", b"b/1.png", b"b/2.png")))
+put("folder/halves", b"".join(piece(n) + piece(small) for n in (b"train/a/1.png", b"test/a/1.PNG")))
+
+
+def tar(names, mode):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as t:
+        for name, data in names:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            t.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+members = [("set/images.bin", bytes(64)), ("set/names.txt", b"cat\ndog\n"), ("set/../up", b"no")]
+put("archive/plain.tar", tar(members, "w"))
+put("archive/gzipped.tar", tar(members, "w:gz"))

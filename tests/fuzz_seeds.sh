@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# fuzz_seeds.sh JEMPP FOLDER - small real files of every kind that is read, FOLDER/READER/*, to begin fuzzing with.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+jempp=$(realpath "$1")
+rm -rf "$2" && mkdir -p "$2" && cd "$2"
+mkdir safetensors model state json options arguments png jpeg idx cifar svhn folder archive
+
+"$jempp" train --data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 10 --train-images 50 --valid-images 10 \
+    --steps 1 --device ref --threads 1 --iterations 2 --warmup 0 --lr 0.001 --out run 2>log >>log ||
+    { cat log && exit 1; }
+"$jempp" export run model/half.safetensors --half >>log
+cp run/best.safetensors model/best.safetensors
+cp run/last.safetensors state/last.safetensors
+cp run/run.json json/
+cp run/samples/*.png png/
+cp "$here"/golden/*.safetensors safetensors/ 2>/dev/null || true
+find safetensors -size +64k -delete
+for p in "$here"/../presets/*.conf; do cp "$p" "options/$(basename "$p")"; done
+printf 'A--preset\njempp-m10\n--lr=0.1\n--out\nx\n--resume\n' >arguments/train
+printf 'B--count\n9\n--class\ncat,1\n--best\n3\nmodel\n' >arguments/sample
+printf 'E--model\nwrn-28-10\n--\n--file\n' >arguments/info
+rm -r run log
+exec "${PYTHON:-python3}" "$here/fuzz_seeds.py"

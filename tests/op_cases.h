@@ -1,0 +1,130 @@
+// op_cases.h - convolutions and norms on two devices side by side. A test of a device includes this
+// after it has said what a Pair is (dev[0] the reference, dev[1] the device) and how memory comes
+// about there: twins, random_pair, empty_pair.
+#ifndef OP_CASES_H
+#define OP_CASES_H
+
+typedef struct {
+    int n, in, out, h, w, size, stride, pad, x_plain, y_plain;
+} Case;
+
+static const Case STEMS_AND_HEADS[] = {
+    { 3, 3, 16, 32, 32, 3, 1, 1, 1, 0 }, { 2, 1, 16, 28, 28, 4, 2, 1, 1, 0 },
+    { 2, 3, 16, 64, 64, 4, 2, 1, 1, 0 }, { 1, 1, 16, 28, 28, 3, 1, 1, 1, 0 },
+    { 3, 3, 5, 9, 7, 3, 1, 1, 1, 0 },    { 2, 1, 24, 7, 10, 4, 2, 1, 1, 0 },
+    { 2, 5, 40, 6, 6, 3, 2, 1, 1, 0 },   { 5, 64, 10, 1, 1, 1, 1, 0, 1, 1 },
+    { 1, 24, 3, 1, 1, 1, 1, 0, 1, 1 },   { 64, 640, 100, 1, 1, 1, 1, 0, 1, 1 },
+    { 2, 5, 7, 4, 4, 3, 1, 1, 1, 1 },    { 2, 24, 3, 4, 4, 1, 1, 0, 0, 1 },
+};
+
+// The at-th convolution of an odd shape; `in` and `out` choose among seven numbers of channels.
+static Case odd_case(int at, int in, int out) {
+    static const int channels[] = { 1, 3, 5, 16, 24, 40, 64 };
+    static const struct {
+        int size, stride, pad;
+    } kind[] = { { 1, 1, 0 }, { 1, 2, 0 }, { 3, 1, 1 }, { 3, 2, 1 } };
+    const int q = at % 4;
+    return (Case){ 1 + at % 3, channels[in], channels[out], 5 + at % 5, 4 + at % 7,
+                   kind[q].size, kind[q].stride, kind[q].pad, 0, 0 };
+}
+
+static Conv conv_of(const Case *k, Filter *f, int want) {
+    return (Conv){ .x = { k->n, k->in, k->h, k->w, NULL },
+                   .y = { k->n, k->out, (k->h + 2 * k->pad - k->size) / k->stride + 1,
+                          (k->w + 2 * k->pad - k->size) / k->stride + 1, NULL },
+                   .size = k->size,
+                   .stride = k->stride,
+                   .pad = k->pad,
+                   .x_plain = k->x_plain,
+                   .y_plain = k->y_plain,
+                   .want = want,
+                   .filter = f };
+}
+
+typedef struct {                        // [2]: on the reference, on the device
+    Filter f[2];
+    Conv   c[2];
+    size_t n_w;
+    real  *w[2], *b[2], *dw[2], *db[2];
+    Tensor x[2], y[2], y0[2], dy[2], dx[2];    // y0: without bias
+} ConvRun;
+
+// Every direction of a convolution on both devices, ready to be compared; conv_end closes it.
+static void conv_run(Pair *t, const Case *k, ConvRun *r) {
+    r->n_w = (size_t)k->in * (size_t)(k->out * k->size * k->size);
+    twins(t, r->n_w, 0, 1, r->w);
+    twins(t, (size_t)k->out, 0, 1, r->b);
+    twins(t, r->n_w, 0, 1, r->dw);                       // gradients are added to what is there
+    twins(t, (size_t)k->out, 0, 1, r->db);
+    for (int i = 0; i < 2; i++) {
+        r->f[i] = (Filter){ k->out, k->in, k->size, r->w[i], NULL };
+        r->c[i] = conv_of(k, &r->f[i], WANT_DX | WANT_DW);
+    }
+    random_pair(t, r->c[0].x, k->x_plain, 0.3, r->x);
+    random_pair(t, r->c[0].y, k->y_plain, 0.1, r->dy);
+    empty_pair(t, r->c[0].y, k->y_plain, r->y);
+    empty_pair(t, r->c[0].y, k->y_plain, r->y0);
+    empty_pair(t, r->c[0].x, k->x_plain, r->dx);
+    for (int i = 0; i < 2; i++) {
+        Dev *dev = &t->dev[i];
+        const Backend *be = &dev->be;
+        be->conv_open(dev, &r->c[i]);
+        be->filters_pack(dev, &r->f[i], 1);
+        be->conv_fwd(dev, &r->c[i], &r->x[i], r->b[i], &r->y[i]);
+        be->conv_fwd(dev, &r->c[i], &r->x[i], NULL, &r->y0[i]);
+        be->conv_dx(dev, &r->c[i], &r->dy[i], &r->dx[i]);
+        be->conv_dw(dev, &r->c[i], &r->x[i], &r->dy[i], r->dw[i], NULL);
+        be->conv_dw(dev, &r->c[i], &r->x[i], &r->dy[i], r->dw[i], r->db[i]);
+        dev_fine(dev);
+    }
+}
+
+static void conv_end(Pair *t, Conv c[2], Filter f[2]) {
+    for (int i = 0; i < 2; i++) {
+        t->dev[i].be.conv_close(&t->dev[i], &c[i]);
+        t->dev[i].be.filter_close(&t->dev[i], &f[i]);
+    }
+    assert_true(t->dev[1].packed_bytes == 0);
+    bufs_free(t);
+}
+
+enum { HAS_NORM = 1, BATCH_STATS = 2, RESIDUAL = 4, ADD_DX = 8, NO_DX = 16 };
+enum { NO_PARAM = 32, UPDATE = 64, N_MODE = 128 };     // any sum of them is a mode
+
+typedef struct {
+    real  *par[7][2];            // gamma, beta, run_mean, run_var, dgamma, dbeta, mean and rstd
+    Tensor x[2], r[2], y[2], dy[2], dx[2];
+} NormRun;
+
+// Both directions of a norm on both devices.
+static void norm_run(Pair *t, Tensor shape, int mode, NormRun *n) {
+    const size_t C = (size_t)shape.c;
+    for (int i = 0; i < 6; i++) twins(t, C, i == 3 ? 5 : 0.5, i == 3 ? 0.5 : 1, n->par[i]);
+    twins(t, 2 * C, 0, 1, n->par[6]);
+    random_pair(t, shape, 0, 2, n->x);
+    random_pair(t, shape, 0, -1, n->r);
+    random_pair(t, shape, 0, 0.2, n->dy);
+    empty_pair(t, shape, 0, n->y);
+    if (mode & ADD_DX) random_pair(t, shape, 0, 1, n->dx);
+    else empty_pair(t, shape, 0, n->dx);
+    for (int i = 0; i < 2; i++) {
+        const Norm op = { .eps = (real)1e-5,
+                          .momentum = (real)0.1,
+                          .leak = (real)0.2,
+                          .batch_stats = !!(mode & BATCH_STATS),
+                          .update = !!(mode & UPDATE),
+                          .add_dx = !!(mode & ADD_DX),
+                          .gamma = mode & HAS_NORM ? n->par[0][i] : NULL,
+                          .beta = mode & HAS_NORM ? n->par[1][i] : NULL,
+                          .run_mean = n->par[2][i],
+                          .run_var = n->par[3][i],
+                          .mean = n->par[6][i],
+                          .rstd = n->par[6][i] + C };
+        const int params = mode & HAS_NORM && !(mode & NO_PARAM);
+        Dev *dev = &t->dev[i];
+        dev->be.norm_fwd(dev, &op, &n->x[i], mode & RESIDUAL ? &n->r[i] : NULL, &n->y[i]);
+        dev->be.norm_bwd(dev, &op, &n->x[i], &n->dy[i], mode & NO_DX ? NULL : &n->dx[i],
+                         params ? n->par[4][i] : NULL, params ? n->par[5][i] : NULL);
+    }
+}
+#endif

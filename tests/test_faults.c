@@ -1,0 +1,386 @@
+// test_faults.c - every allocation fails in turn, then every call that makes, writes, syncs or
+// renames a file; then files shrink while they are read. What follows is a message or success, never
+// a crash; with `make asan` nothing is leaked either. The linker gives this program a malloc, fwrite,
+// ... of its own (--wrap in the Makefile), so that the library is the one that is shipped.
+// JEMPP_FAULTS=all: not some of the calls that write, but all of them.
+#include "testing.h"
+#include "base/file.h"
+#include "base/image.h"
+#include "jempp.h"
+#include "run/data.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- the calls that fail
+
+enum { MEMORY = 1, FILES = 2, READS = 4 };
+static int armed, lasting;              // which kinds; whether all later calls fail too
+static _Atomic long left;               // calls until one fails
+static _Atomic int fired;
+
+static int fails(int kind) {
+    if (!(armed & kind) || (--left > 0) || (left < 0 && !lasting)) return 0;
+    fired = 1;
+    errno = kind == MEMORY ? ENOMEM : ENOSPC;
+    return 1;
+}
+
+static void arm(int kind, long at, int stay) {
+    armed = kind;
+    left = at;
+    lasting = stay;
+    fired = 0;
+}
+
+#define WRAP(kind, type, name, parameters, arguments, failed)                                      \
+    type __real_##name parameters;                                                                 \
+    __attribute__((visibility("default"))) type __wrap_##name parameters;                          \
+    type __wrap_##name parameters { return fails(kind) ? (failed) : __real_##name arguments; }
+
+WRAP(MEMORY, void *, malloc, (size_t n), (n), NULL)
+WRAP(MEMORY, void *, calloc, (size_t n, size_t size), (n, size), NULL)
+WRAP(MEMORY, void *, realloc, (void *p, size_t n), (p, n), NULL)
+WRAP(MEMORY, void *, aligned_alloc, (size_t to, size_t n), (to, n), NULL)
+WRAP(MEMORY, int, posix_memalign, (void **p, size_t to, size_t n), (p, to, n), ENOMEM)
+WRAP(MEMORY, char *, strdup, (const char *s), (s), NULL)
+WRAP(MEMORY, FILE *, open_memstream, (char **p, size_t *n), (p, n), NULL)
+WRAP(FILES, int, open, (const char *path, int how, int mode), (path, how, mode), -1)
+WRAP(FILES, FILE *, fopen, (const char *path, const char *how), (path, how), NULL)
+WRAP(FILES, FILE *, fdopen, (int fd, const char *how), (fd, how), NULL)
+WRAP(FILES, size_t, fwrite, (const void *p, size_t n, size_t m, FILE *f), (p, n, m, f), 0)
+WRAP(FILES, int, fflush, (FILE * f), (f), EOF)
+WRAP(FILES, int, fsync, (int fd), (fd), -1)
+WRAP(FILES, int, fclose, (FILE * f), (f), (__real_fclose(f), EOF))
+WRAP(FILES, int, rename, (const char *a, const char *b), (a, b), -1)
+WRAP(FILES, int, mkdir, (const char *path, mode_t mode), (path, mode), -1)
+WRAP(FILES, int, ftruncate, (int fd, off_t n), (fd, n), -1)
+WRAP(FILES, int, flock, (int fd, int how), (fd, how), -1)
+
+static const char *shrinks;             // a file that is cut to half its size when the moment comes
+
+static void shrink_if_due(void) {
+    struct stat st;
+    if (fails(READS) && !stat(shrinks, &st) && truncate(shrinks, st.st_size / 2)) abort();
+}
+
+#define WRAP_READ(type, name, parameters, arguments)                                               \
+    type __real_##name parameters;                                                                 \
+    __attribute__((visibility("default"))) type __wrap_##name parameters;                          \
+    type __wrap_##name parameters {                                                                \
+        shrink_if_due();                                                                           \
+        return __real_##name arguments;                                                            \
+    }
+
+WRAP_READ(size_t, fread, (void *p, size_t n, size_t m, FILE *f), (p, n, m, f))
+WRAP_READ(int, gzread, (void *f, void *p, unsigned n), (f, p, n))
+
+// ---- a folder of pictures, and runs in it
+
+static char root[64], pictures[96], run_dir[96], spare[96], model[96];
+static const char *device = "ref";
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void remove_all(const char *path) { nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
+
+static int make_root(void **state) {
+    (void)state;
+    snprintf(root, sizeof root, "/tmp/jempp-faults-%d", (int)getpid());
+    snprintf(pictures, sizeof pictures, "%s/pictures", root);
+    snprintf(run_dir, sizeof run_dir, "%s/run", root);
+    snprintf(spare, sizeof spare, "%s/spare", root);
+    snprintf(model, sizeof model, "%s/model.safetensors", root);
+    for (int i = 0; i < 10; i++) {
+        Image im;
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", pictures, i % 2 ? "dark" : "light");
+        OK(dir_make(path, err));
+        snprintf(path + strlen(path), 32, "/%d.png", i);
+        OK(image_new(&im, 8, 8, 3, err));
+        memset(im.p, 20 * i, 8 * 8 * 3);
+        OK(image_write_png(&im, path, err));
+        image_free(&im);
+    }
+    return 0;
+}
+
+static int remove_root(void **state) {
+    (void)state;
+    remove_all(root);
+    return 0;
+}
+
+static int at_once(void *ctx) { return ctx != NULL; }
+
+// Trains in run_dir to `steps` steps, or only sets up. The answer of jempp_train.
+static int train(int steps, int resume, int only_set_up, JemppErr *err) {
+    char data[128], iterations[16];
+    snprintf(data, sizeof data, "folder:%s", pictures);
+    snprintf(iterations, sizeof iterations, "%d", steps);
+    const char *const set[][2] = {
+        { "data", data },
+        { "side", "4" },
+        { "model", "wrn-10-1" },
+        { "batch", "2" },
+        { "buffer", "4" },
+        { "steps", "1" },
+        { "device", device },
+        { "threads", "1" },
+        { "warmup", "0" },
+        { "lr", "0.0001" },
+        { "valid-images", "0" },
+        { "gap-limit", "0" },
+        { "iterations", iterations },
+        { "out", run_dir },
+        { "decay-factor", "1" },
+        { "conv", "direct" },
+    };
+    JemppOptions *o = jempp_options("train", err);
+    if (!o) return -1;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < LEN(set); i++)
+        if (!resume || !strcmp(set[i][0], "iterations") || !strcmp(set[i][0], "out"))
+            rc = jempp_set(o, set[i][0], set[i][1], err);
+    if (!rc && resume) rc = jempp_set(o, "resume", "on", err);
+    JemppTrained result;
+    const JemppEvents ev = { .stop = at_once, .ctx = only_set_up ? &result : NULL };
+    if (!rc) rc = jempp_train(o, &ev, &result, err);
+    if (!rc && !only_set_up) assert_int_equal(result.steps, steps);
+    jempp_options_free(o);
+    return rc;
+}
+
+static void train_ok(int steps, int resume) {
+    JemppErr err = { 0 };
+    if (train(steps, resume, 0, &err)) fail_msg("%s", err.msg);
+}
+
+// Uses the model: opens it, classifies, samples, exports.
+static int use_model(JemppErr *err) {
+    JemppOptions *o = jempp_options("sample", err);
+    if (!o) return -1;
+    int rc = jempp_set(o, "device", device, err) || jempp_set(o, "steps", "1", err) ||
+                     jempp_set(o, "best", "1", err) || jempp_set(o, "count", "2", err)
+                 ? -1
+                 : 0;
+    Jempp *j = rc ? NULL : jempp_open(o, model, err);
+    float images[2 * 3 * 4 * 4] = { 0 }, logits[4];
+    char out[128];
+    snprintf(out, sizeof out, "%s/out", root);
+    rc = !j || jempp_logits(j, images, 2, logits, err) ||
+                 jempp_sample(j, o, NULL, 1, images, NULL, err) ||
+                 jempp_write_grid(j, images, 1, 1, 1, out, err) || jempp_export(j, o, out, err)
+             ? -1
+             : 0;
+    jempp_close(j);
+    jempp_options_free(o);
+    return rc;
+}
+
+static void check(int rc, const JemppErr *err, const char *what, long at) {
+    armed = 0;
+    if (rc && (err->kind == JEMPP_OK || !err->msg[0]))
+        fail_msg("%s: call %ld failed and nobody said so", what, at);
+}
+
+static void nothing_half_written_in(const char *dir) {
+    char command[256];
+    snprintf(command, sizeof command, "test -z \"$(find %s -name '*.tmp')\"", dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void copy_all(const char *from, const char *to) {
+    char command[256];
+    remove_all(to);
+    snprintf(command, sizeof command, "cp -r %s %s", from, to);
+    assert_int_equal(system(command), 0);
+}
+
+// ---- tests
+
+static void set_up_without_memory(void) {
+    long at = 0;
+    do {
+        JemppErr err = { 0 };
+        remove_all(run_dir);
+        arm(MEMORY, ++at, 0);
+        check(train(1, 0, 1, &err), &err, "set-up", at);
+    } while (fired);
+    assert_true(at > 100);
+    print_message("%s: %ld allocations\n", device, at - 1);
+}
+
+static void every_allocation_of_a_set_up_may_fail(void **state) {
+    (void)state;
+    set_up_without_memory();
+}
+
+// The device's module is linked as this program is, beside it (faults/ in the Makefile).
+static void every_allocation_of_a_set_up_of_the_cpu_may_fail(void **state) {
+    (void)state;
+    char dir[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", dir, sizeof dir - 32);
+    assert_true(n > 0);
+    dir[n] = 0;
+    strcpy(strrchr(dir, '/'), "/../faults");
+    setenv("JEMPP_MODULE_DIR", dir, 1);
+    if (!has_device("cpu")) skip();
+    device = "cpu";
+    set_up_without_memory();
+    device = "ref";
+}
+
+static void every_allocation_of_a_resumed_run_may_fail(void **state) {
+    (void)state;
+    long at = 0;
+    remove_all(run_dir);
+    train_ok(2, 0);
+    do {
+        JemppErr err = { 0 };
+        arm(MEMORY, ++at, 0);
+        check(train(2, 1, 1, &err), &err, "resuming", at);
+    } while (fired);
+    assert_true(at > 100);
+    print_message("%ld allocations\n", at - 1);
+    train_ok(3, 1);
+}
+
+static void every_allocation_in_using_a_model_may_fail(void **state) {
+    (void)state;
+    long at = 0;
+    remove_all(run_dir);
+    train_ok(2, 0);
+    char best[128];
+    snprintf(best, sizeof best, "%s/best.safetensors", run_dir);
+    copy_all(best, model);
+    do {
+        JemppErr err = { 0 };
+        arm(MEMORY, ++at, 0);
+        check(use_model(&err), &err, "a model", at);
+    } while (fired);
+    assert_true(at > 100);
+    print_message("%ld allocations\n", at - 1);
+}
+
+// Whichever call fails, once or from then on: the run can be gone on with, and no lock was left behind.
+static void every_call_that_writes_a_checkpoint_may_fail(void **state) {
+    (void)state;
+    const int thorough = getenv("JEMPP_FAULTS") != NULL;    // the long form
+    remove_all(run_dir);
+    train_ok(1, 0);
+    copy_all(run_dir, spare);
+    for (int stay = 0; stay < 2; stay++) {
+        long at = 0;
+        int failed = 0;
+        do {
+            JemppErr err = { 0 }, again = { 0 };
+            copy_all(spare, run_dir);
+            arm(FILES, at += thorough ? 1 : stay ? 11 : 3, stay);
+            const int rc = train(2, 1, 0, &err);
+            check(rc, &err, "writing", at);
+            failed += rc != 0;
+            nothing_half_written_in(run_dir);
+            if (train(2, 1, 1, &again)) fail_msg("after call %ld: %s", at, again.msg);
+        } while (fired);
+        assert_true(failed > 15);
+        print_message("%ld calls, %d failures ended the run\n", at - 1, failed);
+    }
+}
+
+static void a_run_that_cannot_begin_leaves_nothing_half_written(void **state) {
+    (void)state;
+    long at = 0;
+    do {
+        JemppErr err = { 0 };
+        remove_all(run_dir);
+        arm(FILES, ++at, 0);
+        const int rc = train(1, 0, 1, &err);
+        check(rc, &err, "beginning", at);
+        if (dir_exists(run_dir)) nothing_half_written_in(run_dir);
+    } while (fired);
+    assert_true(at > 10);
+}
+
+// ---- files that shrink
+
+static void put(const char *path, const void *data, size_t n) {
+    Writer w = writer_open(path);
+    write_bytes(&w, data, n);
+    OK(writer_close(&w, err));
+}
+
+// Loads `name` again and again while the n bytes at `path` are cut in half at each of the reads in turn.
+static void shrink(const char *name, const char *path, const void *data, size_t n) {
+    long at = 0;
+    do {
+        Set s;
+        Err err = { 0 };
+        put(path, data, n);
+        shrinks = path;
+        arm(READS, ++at, 0);
+        const int rc = set_load(&s, name, HALF_TRAIN, &(DataOpts){ .dir = root }, &err);
+        armed = 0;
+        if (at == 1) assert_int_equal(rc, -1);             // later it may be too late to matter
+        if (rc) assert_true(err.kind == ERR_DATA || err.kind == ERR_IO);
+        if (rc) assert_non_null(strstr(err.msg, path));
+        else set_free(&s);
+    } while (fired && at < 60);
+}
+
+static void a_data_file_may_shrink_while_it_is_read(void **state) {
+    (void)state;
+    static uint8_t data[20 * 3073];
+    char path[128], name[160];
+    snprintf(path, sizeof path, "%s/images.bin", root);
+    snprintf(name, sizeof name, "cifar-file:%s", path);
+    shrink(name, path, data, sizeof data);
+    snprintf(path, sizeof path, "%s/mnist", root);
+    OK(dir_make(path, err));
+    snprintf(path, sizeof path, "%s/mnist/train-labels-idx1-ubyte", root);
+    put(path, (uint8_t[24]){ 0, 0, 8, 1, 0, 0, 0, 16 }, 24);
+    snprintf(path, sizeof path, "%s/mnist/train-images-idx3-ubyte", root);
+    memcpy(data, (uint8_t[16]){ 0, 0, 8, 3, 0, 0, 0, 16, 0, 0, 0, 28, 0, 0, 0, 28 }, 16);
+    shrink("mnist", path, data, 16 + 16 * 28 * 28);
+}
+
+static void a_checkpoint_may_shrink_while_it_is_read(void **state) {
+    (void)state;
+    char last[128];
+    snprintf(last, sizeof last, "%s/last.safetensors", run_dir);
+    remove_all(run_dir);
+    train_ok(1, 0);
+    copy_all(run_dir, spare);
+    long at = 0;
+    do {
+        JemppErr err = { 0 };
+        copy_all(spare, run_dir);
+        shrinks = last;
+        arm(READS, at += 5, 0);
+        const int rc = train(1, 1, 1, &err);
+        armed = 0;
+        if (rc) assert_non_null(strstr(err.msg, "last.safetensors: "));
+    } while (fired);
+    assert_true(at > 20);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_of_a_set_up_may_fail),
+        cmocka_unit_test(every_allocation_of_a_set_up_of_the_cpu_may_fail),
+        cmocka_unit_test(every_allocation_of_a_resumed_run_may_fail),
+        cmocka_unit_test(every_allocation_in_using_a_model_may_fail),
+        cmocka_unit_test(every_call_that_writes_a_checkpoint_may_fail),
+        cmocka_unit_test(a_run_that_cannot_begin_leaves_nothing_half_written),
+        cmocka_unit_test(a_data_file_may_shrink_while_it_is_read),
+        cmocka_unit_test(a_checkpoint_may_shrink_while_it_is_read),
+    };
+    return cmocka_run_group_tests(tests, make_root, remove_root);
+}

@@ -1,0 +1,138 @@
+// test_model.c - models from strangers: what a file may say, and what it cannot make the program do.
+#include "testing.h"
+#include "run/ckpt.h"
+#include "run/model.h"
+#include <stdio.h>
+#include <unistd.h>
+
+static char good[64], bad[64];
+static NetSpec spec = { .depth = 10, .width = 1, .channels = 3, .side = 8, .classes = 3 };
+
+static int make_model(void **state) {
+    (void)state;
+    snprintf(good, sizeof good, "/tmp/jempp-model-%d-good", (int)getpid());
+    snprintf(bad, sizeof bad, "/tmp/jempp-model-%d-bad", (int)getpid());
+    Dev dev;
+    Net net;
+    Config c;
+    const char *names[] = { "cat", "dog", "owl" };
+    config_defaults(&c);
+    open_device(&dev, "ref");
+    spec.norm = NORM_BATCH;
+    OK(net_build(&net, &spec, err));
+    OK(net_alloc(&net, &dev, err));
+    OK(net_init(&net, 1, err));
+    const ModelCard card = { .cfg = &c, .class_name = names, .threshold = 1.5 };
+    OK(model_save(&net, net.w, net.state, &card, 0, good, err));
+    net_free(&net);
+    dev_close(&dev);
+    return 0;
+}
+
+static int remove_model(void **state) {
+    (void)state;
+    remove(good);
+    remove(bad);
+    return 0;
+}
+
+// The good model with one metadata entry replaced and one tensor left out (NULL: none).
+static void spoil(const char *key, const char *value, const char *without) {
+    St st;
+    OK(st_open(&st, good, err));
+    StWriter w = st_create(bad);
+    for (int i = 0; i < st.n_meta; i++)
+        if (!key || strcmp(st.meta[2 * i], key) != 0)
+            st_meta_add(&w, st.meta[2 * i], st.meta[2 * i + 1]);
+    if (key) st_meta_add(&w, key, value);
+    for (int i = 0; i < st.n; i++)
+        if (!without || strcmp(st.t[i].name, without) != 0)
+            st_declare(&w, st.t[i].name, st.t[i].type, st.t[i].rank, st.t[i].shape);
+    for (int i = 0; i < st.n; i++) {
+        char *data = malloc(st.t[i].bytes);
+        OK(st_read_raw(&st, &st.t[i], data, st.t[i].bytes, err));
+        if (!without || strcmp(st.t[i].name, without) != 0) st_write(&w, data, st.t[i].bytes);
+        free(data);
+    }
+    st_close(&st);
+    OK(st_finish(&w, err));
+}
+
+static int open_model(Jempp *m, const char *path, Err *err) {
+    Config use;
+    config_defaults(&use);
+    strcpy(use.device, "ref");
+    return model_open(m, &use, path, err);
+}
+
+static void assert_refused(const char *why) {
+    Jempp m;
+    Err err = { 0 };
+    assert_int_equal(open_model(&m, bad, &err), -1);
+    if (!strstr(err.msg, why)) fail_msg("'%s' does not hold '%s'", err.msg, why);
+}
+
+static void a_model_carries_its_names_and_threshold(void **state) {
+    (void)state;
+    Jempp m;
+    OK(open_model(&m, good, err));
+    assert_string_equal(m.class_name[2], "owl");
+    assert_close(m.threshold, 1.5, 0);
+    model_close(&m);
+    spoil("classes", "cat", NULL);
+    OK(open_model(&m, bad, err));
+    assert_string_equal(m.class_name[0], "cat");
+    assert_string_equal(m.class_name[2], "2");
+    model_close(&m);
+}
+
+// Else `sample` would write its animation wherever the model's maker liked.
+static void a_model_cannot_set_what_belongs_to_the_call(void **state) {
+    (void)state;
+    spoil("options", "batch = 8\nanimation = /tmp/elsewhere.webp\n", NULL);
+    assert_refused("animation: not an option of a run");
+    spoil("options", "count = 1000000\n", NULL);
+    assert_refused("count: not an option of a run");
+}
+
+static void a_model_cannot_ask_for_more_memory_than_there_is(void **state) {
+    (void)state;
+    spec.side = 256;
+    make_model(NULL);
+    spoil("options", "batch = 65536\n", NULL);
+    assert_refused("GiB for inference, and the machine has");
+    spec.side = 8;
+    make_model(NULL);
+}
+
+static void every_weight_must_be_there_before_memory_is_spent(void **state) {
+    (void)state;
+    spoil(NULL, NULL, "f.layer3.0.bn2.running_var");
+    assert_refused("there is no tensor 'f.layer3.0.bn2.running_var'");
+    spoil(NULL, NULL, "class_output.weight");
+    assert_refused("there is no tensor 'class_output.weight'");
+}
+
+static void sizes_that_no_network_has_are_refused(void **state) {
+    (void)state;
+    static const char *const side[] = { "0", "-8", "7", "260", "99999999999999999999" };
+    for (size_t i = 0; i < LEN(side); i++) {
+        spoil("side", side[i], NULL);
+        assert_refused("pixels a side");
+    }
+    spoil("options", "batch = 0\n", NULL);
+    assert_refused("batch: found '0', expected a whole number from 1");
+    spoil("options", "no such line\n", NULL);
+    assert_refused("expected option = value");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_carries_its_names_and_threshold),
+        cmocka_unit_test(a_model_cannot_set_what_belongs_to_the_call),
+        cmocka_unit_test(a_model_cannot_ask_for_more_memory_than_there_is),
+        cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
+        cmocka_unit_test(sizes_that_no_network_has_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_model, remove_model);
+}
