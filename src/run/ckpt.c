@@ -106,8 +106,8 @@ int model_complete(const St *st, const Net *net, Err *err) {
         snprintf(name, sizeof name, "%s.running_%s", net->stat[i / 2].name, i % 2 ? "var" : "mean");
         if (!st_find(st, name))
             return err_set(err, ERR_DATA,
-                           "%s: there is no '%s': batch norm without running statistics classifies "
-                           "nothing",
+                           "%s: there is no tensor '%s': batch norm without running statistics "
+                           "classifies nothing",
                            st->path, name);
         if (!find_numbers(st, name, net->stat[i / 2].len, err)) return -1;
     }
