@@ -27,6 +27,7 @@ override PKG_CONFIG := PKG_CONFIG_SYSROOT_DIR=$(ARM64) \
     PKG_CONFIG_LIBDIR=$(ARM64)/usr/lib/aarch64-linux-gnu/pkgconfig pkg-config
 CUDA :=
 MPI :=
+CAIRO :=
 endif
 
 # ---- optional parts: found where they are, switched off by giving nothing (make CUDA=)
@@ -87,7 +88,7 @@ endif
 ISAS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx512 avx2) base
 ISAFLAGS.avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mprefer-vector-width=512
 ISAFLAGS.avx2   := -mavx2 -mfma
-FAST := $(if $(filter asan cov,$(SET)),,-O3) -ffp-contract=fast -fno-math-errno -fno-trapping-math
+FAST := $(if $(filter cov,$(SET)),,$(if $(filter asan,$(SET)),-O2,-O3)) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 
 NVCC      = $(CUDA)/bin/nvcc
 NVCCFLAGS = -std=c++17 -O3 -g -Isrc -lineinfo $(filter -D%,$(SETFLAGS.$(SET))) \
@@ -150,14 +151,16 @@ all: $(LIB) $(if $(filter double,$(SET)),,$(BIN)/jempp $(MODULES))
 tests: $(TEST_BIN)
 
 run: all tests
-	@$(RUN) $(TEST_BIN) $(USE_SCRIPTS)
+	@$(RUN) $(USE_SCRIPTS) $(TEST_BIN)
 
 test: all tests
 	@$(MAKE) --no-print-directory SET=double tests
-	@$(RUN) $(TEST_BIN) $(DOUBLE_BIN) $(CHECKS) $(USE_SCRIPTS)
+	@$(RUN) $(USE_SCRIPTS) $(TEST_BIN) $(DOUBLE_BIN) $(CHECKS)
 
+# Poison is about the memory of devices, so it is for the tests that use one.
+POISONED := learn_test test_cpu test_ops test_net test_golden test_iterate test_train test_eval test_model
 asan poison:
-	@$(MAKE) --no-print-directory SET=$@ run
+	@$(MAKE) --no-print-directory SET=$@ $(if $(filter poison,$@),TESTS="$(or $(TESTS),$(POISONED))") run
 
 T ?= 10
 fuzz: all

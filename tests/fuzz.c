@@ -9,6 +9,7 @@
 #include "run/fetch.h"
 #include "run/fit.h"
 #include "run/model.h"
+#include "run/report.h"
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,6 +190,21 @@ static void feed_folder(const uint8_t *data, size_t n) {
     }
 }
 
+// The first byte says which file of a run folder the rest is.
+static void feed_record(const uint8_t *data, size_t n) {
+    static const char *const name[] = { "log.tsv", "run.json", "eval.json", "diverged.tsv" };
+    char path[200], page[200];
+    const char *dir = fresh_folder();
+    if (!n) return;
+    snprintf(path, sizeof path, "%s/%s", dir, name[data[0] % 4]);
+    snprintf(page, sizeof page, "%s/page.html", dir);
+    FILE *f = fopen(path, "wb");
+    if (!f) abort();
+    fwrite(data + 1, 1, n - 1, f);
+    fclose(f);
+    free(report_write(dir, page, &(Err){ 0 }));
+}
+
 // ---- models and states: the sizes are those of tests/fuzz_seeds.sh
 
 static void feed_model(const uint8_t *data, size_t n) {
@@ -248,6 +264,7 @@ static const Target targets[] = {
     { "svhn", feed_svhn, 0 },
     { "folder", feed_folder, 0 },
     { "archive", feed_archive, 0 },
+    { "record", feed_record, 0 },
 };
 enum { N_TARGETS = sizeof targets / sizeof *targets };
 static const Target *target;
