@@ -5,6 +5,7 @@
 
 // Loads jempp-NAME.so from JEMPP_MODULE_DIR, the folder of the program or library that asks, or
 // where modules are installed, and fills *function with what it exports as `symbol`. The first file
-// that exists decides. It stays loaded: its threads may outlive its use, and unloading gains nothing.
+// that exists decides. It stays loaded: its threads may outlive its use, and unloading gains
+// nothing.
 int module_load(const char *name, const char *symbol, void **function, Err *err);
 #endif

@@ -12,28 +12,15 @@ typedef struct {
 
 static const char *kind(int in) { return in < 0 ? "?" : in ? "in" : "out"; }
 
-static int predict(Jempp *j, const char *file, Answer *a, JemppErr *err) {
-    const int c = jempp_classes(j);
-    const size_t side = (size_t)jempp_side(j), n = (size_t)jempp_channels(j) * side * side;
-    float *mem = malloc((n + 2 * (size_t)c) * sizeof *mem), *logits = mem ? mem + n : NULL;
-    if (!mem) {
-        *err = (JemppErr){ JEMPP_ERR_MEM, "out of memory for a picture" };
-        return -1;
-    }
-    int rc = jempp_load_image(j, file, mem, err);
-    if (!rc) rc = jempp_logits(j, mem, 1, logits, err);
-    if (!rc) {
-        float *p = logits + c;
-        int best = 0;
-        *a = (Answer){ .file = file, .score = jempp_score(j, logits, p) };
-        for (int i = 1; i < c; i++)
-            if (p[i] > p[best]) best = i;
-        a->class_name = jempp_class_name(j, best);
-        a->p = p[best];
-        a->in = isnan(jempp_threshold(j)) ? -1 : a->score >= jempp_threshold(j);
-    }
-    free(mem);
-    return rc;
+static Answer answer(const Jempp *j, const char *file, const float *logits, float *p) {
+    Answer a = { .file = file, .score = jempp_score(j, logits, p) };
+    int best = 0;
+    for (int i = 1; i < jempp_classes(j); i++)
+        if (p[i] > p[best]) best = i;
+    a.class_name = jempp_class_name(j, best);
+    a.p = p[best];
+    a.in = isnan(jempp_threshold(j)) ? -1 : a.score >= jempp_threshold(j);
+    return a;
 }
 
 static void print_text(const Answer *a, int width) {
@@ -62,24 +49,58 @@ static void print_json(const Answer *a, int first) {
                      : "false");
 }
 
+enum { AT_ONCE = 64 };                  // pictures that go through the network together
+
+typedef struct {
+    Jempp *j;
+    int    json, width, answered;
+    float *images, *logits, *p;
+} Job;
+
 // A picture that cannot be read is reported and left out; the others are still answered.
-static int predict_all(Jempp *j, const JemppOptions *o) {
-    const int json = cli_int(o, "json");
-    int width = 4, rc = EXIT_DONE, n = 0;
-    for (int i = 1; i < jempp_n_files(o); i++)
-        if ((int)strlen(jempp_file(o, i)) > width) width = (int)strlen(jempp_file(o, i));
-    if (json) printf("[");
-    else
-        printf("%-*s  %-14s  %8s  %10s  %s\n", width, "file", "class", "p(y|x)", "log p(x)+c",
-               "distribution");
-    for (int i = 1; i < jempp_n_files(o); i++) {
-        JemppErr err = { 0 };
-        Answer a;
-        if (predict(j, jempp_file(o, i), &a, &err)) rc = cli_fail(&err);
-        else if (json) print_json(&a, !n++);
-        else print_text(&a, width);
+static int predict_some(Job *job, const JemppOptions *o, int from, int to) {
+    const size_t side = (size_t)jempp_side(job->j), c = (size_t)jempp_classes(job->j);
+    const size_t dim = (size_t)jempp_channels(job->j) * side * side;
+    const char *file[AT_ONCE];
+    int n = 0, rc = EXIT_DONE;
+    JemppErr err = { 0 };
+    for (int i = from; i < to; i++) {
+        file[n] = jempp_file(o, i);
+        if (!jempp_load_image(job->j, file[n], job->images + (size_t)n * dim, &err)) n++;
+        else rc = cli_fail(&err);
+        err = (JemppErr){ 0 };
     }
-    if (json) printf("\n]\n");
+    if (n && jempp_logits(job->j, job->images, n, job->logits, &err)) return cli_fail(&err);
+    for (int i = 0; i < n; i++) {
+        const Answer a = answer(job->j, file[i], job->logits + (size_t)i * c, job->p);
+        if (job->json) print_json(&a, !job->answered++);
+        else print_text(&a, job->width);
+    }
+    return rc;
+}
+
+static int predict_all(Jempp *j, const JemppOptions *o) {
+    const int files = jempp_n_files(o);
+    const size_t side = (size_t)jempp_side(j), c = (size_t)jempp_classes(j);
+    const size_t images = AT_ONCE * (size_t)jempp_channels(j) * side * side;
+    Job job = { .j = j, .json = cli_int(o, "json"), .width = 4 };
+    job.images = malloc((images + (AT_ONCE + 1) * c) * sizeof *job.images);
+    if (!job.images) return cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for pictures" });
+    job.logits = job.images + images;
+    job.p = job.logits + AT_ONCE * c;
+    for (int i = 1; i < files; i++)
+        if ((int)strlen(jempp_file(o, i)) > job.width) job.width = (int)strlen(jempp_file(o, i));
+    if (job.json) printf("[");
+    else
+        printf("%-*s  %-14s  %8s  %10s  %s\n", job.width, "file", "class", "p(y|x)", "log p(x)+c",
+               "distribution");
+    int rc = EXIT_DONE;
+    for (int i = 1; i < files; i += AT_ONCE) {
+        const int some = predict_some(&job, o, i, i + AT_ONCE < files ? i + AT_ONCE : files);
+        if (some != EXIT_DONE) rc = some;
+    }
+    if (job.json) printf("\n]\n");
+    free(job.images);
     return rc;
 }
 
