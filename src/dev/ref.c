@@ -200,15 +200,16 @@ static void norm_fwd(Dev *dev, const Norm *op, Tensor *x, const Tensor *r, Tenso
     for (int c = 0; c < x->c; c++) {
         for (int n = 0; r && n < x->n; n++)
             for (int i = 0; i < hw; i++) plane(x, n, c)[i] += plane(r, n, c)[i];
-        real scale = 1, shift = 0;
+        real scale = 1, mean = 0, beta = 0;
         if (op->gamma) {
             norm_stats(op, x, c);
             scale = op->gamma[c] * op->rstd[c];
-            shift = op->beta[c] - op->mean[c] * scale;
+            mean = op->mean[c];
+            beta = op->beta[c];
         }
         for (int n = 0; n < x->n; n++)
             for (int i = 0; i < hw; i++) {
-                real z = scale * plane(x, n, c)[i] + shift;
+                const real z = scale * (plane(x, n, c)[i] - mean) + beta;
                 plane(y, n, c)[i] = z > 0 ? z : op->leak * z;
             }
     }
@@ -225,12 +226,12 @@ static void norm_bwd(Dev *dev, const Norm *op, const Tensor *x, const Tensor *dy
     for (int c = 0; c < x->c; c++) {
         const real mean = op->gamma ? op->mean[c] : 0, rstd = op->gamma ? op->rstd[c] : 1;
         const real gamma = op->gamma ? op->gamma[c] : 1;
-        const real scale = gamma * rstd, shift = op->gamma ? op->beta[c] - mean * scale : 0;
+        const real scale = gamma * rstd, beta = op->gamma ? op->beta[c] : 0;
         double sum = 0, dot = 0;                       // of dz, of dz xh
         for (int n = 0; op->gamma && n < x->n; n++)
             for (int i = 0; i < hw; i++) {
                 real v = plane(x, n, c)[i], d = plane(dy, n, c)[i];
-                real dz = scale * v + shift > 0 ? d : op->leak * d;
+                real dz = scale * (v - mean) + beta > 0 ? d : op->leak * d;
                 sum += (double)dz;
                 dot += (double)(dz * (v - mean) * rstd);
             }
@@ -240,7 +241,7 @@ static void norm_bwd(Dev *dev, const Norm *op, const Tensor *x, const Tensor *dy
         for (int n = 0; dx && n < x->n; n++)
             for (int i = 0; i < hw; i++) {
                 real v = plane(x, n, c)[i], d = plane(dy, n, c)[i];
-                real dz = scale * v + shift > 0 ? d : op->leak * d;
+                real dz = scale * (v - mean) + beta > 0 ? d : op->leak * d;
                 real g = scale * (dz - (real)(sum / m) - (v - mean) * rstd * (real)(dot / m));
                 plane(dx, n, c)[i] = op->add_dx ? plane(dx, n, c)[i] + g : g;
             }
