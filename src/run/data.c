@@ -365,3 +365,10 @@ int data_list(const char *dir, SetInfo *info, int max) {
         };
     return n;
 }
+
+void data_label(char dst[32], const char *name) {
+    const char *slash = strrchr(name, '/'), *colon = strchr(name, ':');
+    const char *from = slash && slash[1] ? slash + 1 : colon ? colon + 1 : name;
+    const char *dot = strrchr(from, '.');
+    snprintf(dst, 32, "%.*s", dot && colon ? (int)(dot - from) : (int)strlen(from), from);
+}

@@ -46,4 +46,6 @@ int data_list(const char *dir, SetInfo *info, int max);               // how man
 typedef void FetchProgress(void *ctx, uint64_t done, uint64_t total);
 int data_fetch(const char *name, const char *dir, const char *url, FetchProgress *progress,
                void *ctx, Err *err);
+// What a set is called in a table or legend: "celeba" for "cifar-file:DIR/celeba.bin".
+void data_label(char dst[32], const char *name);
 #endif

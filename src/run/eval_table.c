@@ -6,13 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-// "celeba" of "cifar-file:/data/celeba.bin": what a set is called in a line of the table.
-static void short_name(char dst[25], const char *name) {
-    const char *slash = strrchr(name, '/'), *colon = strchr(name, ':');
-    const char *from = slash ? slash + 1 : colon ? colon + 1 : name, *dot = strrchr(from, '.');
-    snprintf(dst, 25, "%.*s", dot && colon ? (int)(dot - from) : (int)strlen(from), from);
-}
-
 // ---- the table -----------------------------------------------------------------------------------
 
 typedef struct {
@@ -78,8 +71,8 @@ static void put_ece(const Table *t) {
 static void put_ood(const Table *t) {
     const Json *a = begin(t, "ood", "out of distribution (AUROC, FPR at 95 %)");
     for (const Json *s = json_first(json_get(a, "sets")); s; s = json_next(s)) {
-        char name[25], measure[320];
-        short_name(name, string(s, "name"));
+        char name[32], measure[320];
+        data_label(name, string(s, "name"));
         for (const Json *k = json_first(json_get(s, "scores")); k; k = json_next(k)) {
             snprintf(measure, sizeof measure, "%.20s:%.280s", json_key(k), string(s, "name"));
             const double beside = paper(t, measure);

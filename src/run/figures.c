@@ -1,5 +1,6 @@
 // figures.c - see figures.h.
 #include "run/figures.h"
+#include "run/data.h"
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -57,10 +58,10 @@ static const char *words(const Draft *d, const char *fmt, ...) {
     return arena_strdup(d->arena, s);
 }
 
-// "cifar-file:DIR/celeba.bin" is too long for a legend.
-static const char *short_name(const char *s) {
-    const char *slash = strrchr(s, '/');
-    return slash && slash[1] ? slash + 1 : s;
+static const char *short_name(const Draft *d, const char *set) {
+    char label[32];
+    data_label(label, set);
+    return arena_strdup(d->arena, label);
 }
 
 static const double *pair(const Draft *d, double a, double b) {
@@ -252,18 +253,18 @@ static int density(const Draft *d) {
         const OodSet *set = &e->ood.set[i];
         const OodScore *s = &set->score[SCORE_LOGPX];
         if (!s->n_hist) continue;
-        *p = (Panel){ .title = words(d, "%s against %s", short_name(e->ood.in_name),
-                                     short_name(set->name)),
+        *p = (Panel){ .title = words(d, "%s against %s", short_name(d, e->ood.in_name),
+                                     short_name(d, set->name)),
                       .x_label = "log p(x) + constant",
                       .y_label = "% of images" };
         if (!shared) lo = INFINITY, hi = -INFINITY;
         bulk(s->in, s->edge, s->n_hist, &lo, &hi);
         bulk(s->out, s->edge, s->n_hist, &lo, &hi);
         if (lo < hi) p->x_lo = lo, p->x_hi = hi;
-        add(p, PLOT_HIST, INK_GREEN, words(d, "in: %s", short_name(e->ood.in_name)), s->n_hist,
+        add(p, PLOT_HIST, INK_GREEN, words(d, "in: %s", short_name(d, e->ood.in_name)), s->n_hist,
             s->edge, percent(d, s->in, s->n_hist));
-        add(p++, PLOT_HIST, INK_RED, words(d, "out: %s", short_name(set->name)), s->n_hist, s->edge,
-            percent(d, s->out, s->n_hist));
+        add(p++, PLOT_HIST, INK_RED, words(d, "out: %s", short_name(d, set->name)), s->n_hist,
+            s->edge, percent(d, s->out, s->n_hist));
     }
     return 1;
 }
@@ -284,8 +285,8 @@ static int roc(const Draft *d) {
     for (int i = 0; p && i < e->ood.n_set; i++) {
         const OodSet *set = &e->ood.set[i];
         if (!has_roc(set)) continue;
-        *p = (Panel){ .title = words(d, "%s against %s", short_name(e->ood.in_name),
-                                     short_name(set->name)),
+        *p = (Panel){ .title = words(d, "%s against %s", short_name(d, e->ood.in_name),
+                                     short_name(d, set->name)),
                       .x_label = "false positives: out taken for in",
                       .y_label = "true positives",
                       .x_hi = 1,
