@@ -14,7 +14,7 @@ for target in "$@"; do
     test | asan | poison | cov | run | tests | bundle) packages="$packages libcmocka-dev python3" ;;
     fuzz) packages="$packages clang libclang-rt-dev python3" ;;
     arm64) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;
-    lint | format) packages="$packages clang clang-format clang-tidy cppcheck" ;;
+    lint | format) packages="$packages clang libomp-dev clang-format clang-tidy cppcheck" ;;
     demo) packages="$packages dataset-fashion-mnist" ;;
     deb) packages="$packages debhelper lintian" ;;
     bench-torch) packages="$packages python3 python3-torch" ;;
