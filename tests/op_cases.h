@@ -94,11 +94,14 @@ enum { NO_PARAM = 32, UPDATE = 64, N_MODE = 128 };     // any sum of them is a m
 typedef struct {
     real  *par[7][2];            // gamma, beta, run_mean, run_var, dgamma, dbeta, mean and rstd
     Tensor x[2], r[2], y[2], dy[2], dx[2];
+    char what[96];
 } NormRun;
 
 // Both directions of a norm on both devices.
 static void norm_run(Pair *t, Tensor shape, int mode, NormRun *n) {
     const size_t C = (size_t)shape.c;
+    snprintf(n->what, sizeof n->what, "norm %dx%dx%dx%d mode %d", shape.n, shape.c, shape.h,
+             shape.w, mode);
     for (int i = 0; i < 6; i++) twins(t, C, i == 3 ? 5 : 0.5, i == 3 ? 0.5 : 1, n->par[i]);
     twins(t, 2 * C, 0, 1, n->par[6]);
     random_pair(t, shape, 0, 2, n->x);

@@ -302,17 +302,14 @@ static void packed_weights_follow_the_master_copy(void **state) {
 // ---- norm, pooling, layout ----------------------------------------------------------------------
 
 static void norm_agrees(Pair *t, Tensor shape, int mode) {
-    char what[96];
-    snprintf(what, sizeof what, "norm %dx%dx%dx%d mode %d", shape.n, shape.c, shape.h, shape.w,
-             mode);
     const size_t C = (size_t)shape.c;
     NormRun n;
     norm_run(t, shape, mode, &n);
-    same_tensor(t, n.x, 0, 1e-6, what);
-    same_tensor(t, n.y, 0, 1e-5, what);
-    for (int i = 2; i < 7; i++) same(n.par[i][0], n.par[i][1], i == 6 ? 2 * C : C, 1e-5, what);
+    same_tensor(t, n.x, 0, 1e-6, n.what);
+    same_tensor(t, n.y, 0, 1e-5, n.what);
+    for (int i = 2; i < 7; i++) same(n.par[i][0], n.par[i][1], i == 6 ? 2 * C : C, 1e-5, n.what);
     // with one or two values a channel the gradient is zero, and only round-off is left
-    if (!(mode & NO_DX) && shape.n * shape.h * shape.w > 2) same_tensor(t, n.dx, 0, 2e-5, what);
+    if (!(mode & NO_DX) && shape.n * shape.h * shape.w > 2) same_tensor(t, n.dx, 0, 2e-5, n.what);
     bufs_free(t);
 }
 

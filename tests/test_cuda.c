@@ -310,20 +310,18 @@ static void biases_reach_through_norms(void **state) {
 // ---- norm, pooling, layout ----------------------------------------------------------------------
 
 static void norm_agrees(Pair *t, Tensor shape, int mode) {
-    char what[96];
-    snprintf(what, sizeof what, "norm %dx%dx%dx%d mode %d", shape.n, shape.c, shape.h, shape.w,
-             mode);
     const size_t C = (size_t)shape.c;
     NormRun n;
     norm_run(t, shape, mode, &n);
     const int few =
         shape.n * shape.h * shape.w <= 8; // so few values that their spread is uncertain
     const double tol = few && t->tol > 1e-3 ? 20 * t->tol : t->tol;
-    same_tensor(t, n.x, 0, t->tol, what);
-    same_tensor(t, n.y, 0, tol, what);
-    for (int i = 2; i < 7; i++) same(t, n.par[i], i == 6 ? 2 * C : C, i >= 4 ? 2 * tol : tol, what);
+    same_tensor(t, n.x, 0, t->tol, n.what);
+    same_tensor(t, n.y, 0, tol, n.what);
+    for (int i = 2; i < 7; i++)
+        same(t, n.par[i], i == 6 ? 2 * C : C, i >= 4 ? 2 * tol : tol, n.what);
     // rounding turns some activations' signs, and the leak is five times smaller than one
-    if (!(mode & NO_DX) && !few) same_tensor(t, n.dx, 0, t->tol > 1e-3 ? 0.15 : 3 * tol, what);
+    if (!(mode & NO_DX) && !few) same_tensor(t, n.dx, 0, t->tol > 1e-3 ? 0.15 : 3 * tol, n.what);
     bufs_free(t);
 }
 

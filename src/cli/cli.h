@@ -22,5 +22,9 @@ int  cli_int(const JemppOptions *o, const char *name);           // a number or 
 int  cli_fail(const JemppErr *err);                              // prints it; its exit code
 // Prints a text that was made by the library and frees it; NULL means that err says why.
 int  cli_print(char *text, const JemppErr *err);
+// Opens the model that the first of n names is, does the work with it, closes it; `expected` says
+// what the names should have been where there are not n. The exit code.
+int  cli_with_model(const char *command, int argc, char **argv, int n, const char *expected,
+                    int (*work)(Jempp *, const JemppOptions *));
 JemppEvents cli_events(void);                                    // on stderr; signals stop
 #endif

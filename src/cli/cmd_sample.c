@@ -59,17 +59,5 @@ static int sample(Jempp *j, const JemppOptions *o) {
 }
 
 int cmd_sample(int argc, char **argv) {
-    JemppErr err = { 0 };
-    JemppOptions *o = cli_options("sample", argc, argv, &err);
-    if (!o) return cli_fail(&err);
-    int rc = EXIT_USAGE;
-    Jempp *j = NULL;
-    if (jempp_n_files(o) != 1)
-        fprintf(stderr, "jempp sample: found %d names, expected one run or model\n",
-                jempp_n_files(o));
-    else if (!(j = jempp_open(o, jempp_file(o, 0), &err))) rc = cli_fail(&err);
-    else rc = sample(j, o);
-    jempp_close(j);
-    jempp_options_free(o);
-    return rc;
+    return cli_with_model("sample", argc, argv, 1, "one run or model", sample);
 }

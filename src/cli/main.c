@@ -60,6 +60,23 @@ JemppOptions *cli_options(const char *command, int argc, char **argv, JemppErr *
     return NULL;
 }
 
+int cli_with_model(const char *command, int argc, char **argv, int n, const char *expected,
+                   int (*work)(Jempp *, const JemppOptions *)) {
+    JemppErr err = { 0 };
+    JemppOptions *o = cli_options(command, argc, argv, &err);
+    if (!o) return cli_fail(&err);
+    int rc = EXIT_USAGE;
+    Jempp *j = NULL;
+    if (jempp_n_files(o) != n)
+        fprintf(stderr, "jempp %s: found %d names, expected %s\n", command, jempp_n_files(o),
+                expected);
+    else if (!(j = jempp_open(o, jempp_file(o, 0), &err))) rc = cli_fail(&err);
+    else rc = work(j, o);
+    jempp_close(j);
+    jempp_options_free(o);
+    return rc;
+}
+
 int cli_int(const JemppOptions *o, const char *name) {
     char value[64];
     if (jempp_get(o, name, value, sizeof value)) return 0;

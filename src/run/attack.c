@@ -1,5 +1,6 @@
 // attack.c - see attack.h.
 #include "run/attack.h"
+#include "run/events.h"
 #include "run/metrics.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +12,6 @@ static Attack reach(const AttackPlan *a, double radius) {
 double attack_step(const AttackPlan *a, double radius) {
     return a->fgsm ? radius : a->step > 0 ? a->step : 2.5 * radius / a->steps;
 }
-
-static int stop_asked(const JemppEvents *ev) { return ev && ev->stop && ev->stop(ev->ctx); }
 
 void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
                   const JemppEvents *ev) {
@@ -65,8 +64,7 @@ static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
 
 // More is always to go but at the end, which attack_curve tells.
 static void tell(const Curve *c, uint64_t more, const char *text) {
-    if (c->ev && c->ev->progress)
-        c->ev->progress(c->ev->ctx, 0, c->done, c->done + more, "attacks", text);
+    tell_progress(c->ev, c->done, c->done + more, "attacks", text);
 }
 
 static int one_pass(Curve *c, double radius, Err *err) {

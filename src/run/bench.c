@@ -2,6 +2,7 @@
 #include "run/bench.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "run/events.h"
 #include "run/info.h"
 #include "run/train.h"
 #include <stdio.h>
@@ -224,11 +225,8 @@ static double stem_flop(const Bench *b) {
     return 2.0 * b->c->batch * (double)op_macs(&b->net, &b->net.op[0]);
 }
 
-static int asked_to_stop(const JemppEvents *ev) { return ev && ev->stop && ev->stop(ev->ctx); }
-
 static void tell(const JemppEvents *ev, int done, int total, const char *what) {
-    if (ev && ev->progress)
-        ev->progress(ev->ctx, 0, (uint64_t)done, (uint64_t)total, "measurements", what);
+    tell_progress(ev, (uint64_t)done, (uint64_t)total, "measurements", what);
 }
 
 static int measure(Bench *b, const JemppEvents *ev, Err *err) {
@@ -239,12 +237,12 @@ static int measure(Bench *b, const JemppEvents *ev, Err *err) {
     for (int i = 0; i < b->n_row; i++) {
         tell(ev, i, total, b->row[i].what);
         measure_op(b, &b->row[i]);
-        if (asked_to_stop(ev)) return err_set(err, ERR_IO, "stopped");
+        if (stop_asked(ev)) return err_set(err, ERR_IO, "stopped");
     }
     for (int i = 0; i < N_DIR; i++) {
         tell(ev, b->n_row + i, total, PASS_NAME[i]);
         b->whole[i] = (Cell){ .ms = stopwatch(b, run_pass, i), .work = flop[i] };
-        if (asked_to_stop(ev)) return err_set(err, ERR_IO, "stopped");
+        if (stop_asked(ev)) return err_set(err, ERR_IO, "stopped");
     }
     tell(ev, total - 1, total, "whole iterations");
     return dev_check(&b->dev, err);

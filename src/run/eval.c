@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/md5.h"
 #include "run/attack.h"
+#include "run/events.h"
 #include "run/fit.h"
 #include "run/metrics.h"
 #include "run/outside.h"
@@ -50,12 +51,11 @@ typedef struct {
 static uint64_t seed_of(const Eval *e) { return (uint64_t)e->use->seed; }
 
 static void tell(const Eval *e, int done, int n, const char *text) {
-    if (e->ev && e->ev->progress)
-        e->ev->progress(e->ev->ctx, 0, (uint64_t)done, (uint64_t)n, "images", text);
+    tell_progress(e->ev, (uint64_t)done, (uint64_t)n, "images", text);
 }
 
-static int stop_asked(const Eval *e, Err *err) {
-    return e->ev && e->ev->stop && e->ev->stop(e->ev->ctx) ? err_set(err, ERR_IO, "stopped") : 0;
+static int stopped(const Eval *e, Err *err) {
+    return stop_asked(e->ev) ? err_set(err, ERR_IO, "stopped") : 0;
 }
 
 // ---- images through the model ----------------------------------------------------------------------
@@ -111,7 +111,7 @@ static int look(Eval *e, const Look *l, Err *err) {
     tell(e, 0, l->n, l->text);
     for (int i = 0; i < l->n; i += e->batch) {
         const int n = l->n - i < e->batch ? l->n - i : e->batch;
-        if (look_batch(e, l, i, n, err) || stop_asked(e, err)) return -1;
+        if (look_batch(e, l, i, n, err) || stopped(e, err)) return -1;
         tell(e, i + n, l->n, l->text);
     }
     const size_t count = (size_t)l->n * (size_t)e->m->net.spec.classes;
@@ -231,9 +231,6 @@ static int task_ece(Eval *e, JsonOut *j, Err *err) {
 
 // ---- out of distribution ---------------------------------------------------------------------------
 
-enum { S_LOGPX, S_MAXP, S_MAXLOGIT, S_GRADNORM, N_SCORE };
-static const char *const SCORE_NAME[N_SCORE] = { "logpx", "maxp", "maxlogit", "gradnorm" };
-
 // score[N_SCORE][n] of the first n images of a set.
 static int score_set(Eval *e, const Set *set, int n, const char *name, double *score, Err *err) {
     const int C = e->m->net.spec.classes;
@@ -241,15 +238,15 @@ static int score_set(Eval *e, const Set *set, int n, const char *name, double *s
     float *z = calloc((size_t)n * (size_t)C, sizeof *z);
     int rc = z ? bytes_upload(&bytes, &e->m->dev, set, err)
                : err_set(err, ERR_MEM, "out of memory for %d images' logits", n);
-    const Look l = { &bytes, n, 0, name, z, score + (size_t)S_GRADNORM * (size_t)n };
+    const Look l = { &bytes, n, 0, name, z, score + (size_t)SCORE_GRADNORM * (size_t)n };
     if (!rc) rc = look(e, &l, err);
     for (int i = 0; !rc && i < n; i++) {
         const float *row = z + (size_t)i * (size_t)C;
         const double lse = logsumexp(row, C), top = (double)row[argmax(row, C)];
-        score[S_LOGPX * n + i] = lse;
-        score[S_MAXP * n + i] = exp(top - lse);
-        score[S_MAXLOGIT * n + i] = top;
-        if (!isfinite(score[S_GRADNORM * n + i]))
+        score[SCORE_LOGPX * n + i] = lse;
+        score[SCORE_MAXP * n + i] = exp(top - lse);
+        score[SCORE_MAXLOGIT * n + i] = top;
+        if (!isfinite(score[SCORE_GRADNORM * n + i]))
             rc = err_set(err, ERR_DATA, "%s: a gradient that is not finite, image %d of %s",
                          e->m->path, i, name);
     }
@@ -301,7 +298,7 @@ static int put_out_set(Eval *e, JsonOut *j, double *in, const Set *set, Err *err
         for (int k = 0; k < N_SCORE; k++) {
             detect(d, in + (size_t)k * (size_t)e->n, (size_t)e->n, out + (size_t)k * (size_t)n,
                    (size_t)n);
-            put_detection(j, SCORE_NAME[k], d);
+            put_detection(j, score_name[k], d);
         }
         json_close(j);
         json_close(j);
@@ -446,7 +443,7 @@ static int task_speed(Eval *e, JsonOut *j, Err *err) {
     }
     const double rate = n / (now_seconds() - began);
     free(z);
-    if (rc || chain_ms(e, &step_ms, err) || stop_asked(e, err)) return -1;
+    if (rc || chain_ms(e, &step_ms, err) || stopped(e, err)) return -1;
     const double minutes = epoch_minutes(e, step_ms, &iteration_ms);
     json_put_int(j, "n", n);
     json_put_int(j, "batch", e->batch);
@@ -760,7 +757,7 @@ static int draw(const Eval *e, Err *err) {
     if (!report_pictures(e->dir, err)) return 0;
     if (err->kind != ERR_DEV) return -1;
     snprintf(line, sizeof line, "pictures left out: %s", err->msg);
-    if (e->ev && e->ev->line) e->ev->line(e->ev->ctx, line);
+    tell_line(e->ev, line);
     *err = (Err){ 0 };
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "run/ckpt.h"
+#include "run/events.h"
 #include "run/metrics.h"
 #include "run/score.h"
 #include <errno.h>
@@ -49,10 +50,8 @@ static void say(const Fit *f, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
-    if (f->ev && f->ev->line) f->ev->line(f->ev->ctx, line);
+    tell_line(f->ev, line);
 }
-
-static int stop_asked(const Fit *f) { return f->ev && f->ev->stop && f->ev->stop(f->ev->ctx); }
 
 static int file_in(char dst[600], const Fit *f, const char *name, Err *err) {
     return path_join(dst, 600, f->out, name, err);
@@ -461,7 +460,7 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
             if (!((epoch_over || last) && t->step > f->saved_step)) drain_log(f, NAN);
             const int calm = is_calm(&f->cfg, &now);
             if ((epoch_over || last) && t->step > f->saved_step && end_epoch(f, err)) return -1;
-            *stopped = !last && stop_asked(f);
+            *stopped = !last && stop_asked(f->ev);
             if (t->step > f->saved_step && calm && (epoch_over || last || *stopped || due(f)) &&
                 save_state(f, err))
                 return -1;

@@ -136,6 +136,10 @@ double temperature_of(const float *logits, const int *y, size_t n, int classes) 
 
 // ---- detection -----------------------------------------------------------------------------------
 
+const char *const score_name[N_SCORE] = { "logpx", "maxp", "maxlogit", "gradnorm" };
+const char *const score_label[N_SCORE] = { "log p(x)", "max p(y|x)", "max logit",
+                                           "-|d log p(x)/dx|" };
+
 typedef struct {
     size_t in, out;
 } Above; // how many scores are at or above a threshold

@@ -2,6 +2,7 @@
 #include "run/model.h"
 #include "base/image.h"
 #include "run/ckpt.h"
+#include "run/events.h"
 #include "run/fit.h"
 #include "run/metrics.h"
 #include "run/sample.h"
@@ -187,9 +188,7 @@ static int choose_classes(Sampler *s, Err *err) {
     return 0;
 }
 
-static void say(const Sampler *s, const char *text) {
-    if (s->ev && s->ev->line) s->ev->line(s->ev->ctx, text);
-}
+static void say(const Sampler *s, const char *text) { tell_line(s->ev, text); }
 
 // The run's own images give exact starts; without them the model's low-rank ones serve.
 static int open_starts(Sampler *s, Err *err) {
@@ -301,8 +300,7 @@ static int draw_batch(Sampler *s, int batch_no, int steps, int animate, int *cls
                           .stream = RNG_LANGEVIN,
                           .step = (uint32_t)k };
         sample_run(&s->pass, &chain, s->x, s->y, s->sums, key, NULL);
-        if (s->ev && s->ev->stop && s->ev->stop(s->ev->ctx))
-            return err_set(err, ERR_ARG, "stopped");
+        if (stop_asked(s->ev)) return err_set(err, ERR_ARG, "stopped");
     }
     return animate && add_frame(s, err) ? -1 : dev_check(dev, err);
 }
@@ -312,7 +310,7 @@ static int from_chains(Sampler *s, int steps, int n, float *images, int *class_o
     const int B = s->cfg.batch;
     int *cls = malloc((size_t)B * sizeof *cls),
         rc = cls ? 0 : err_set(err, ERR_MEM, "out of memory for samples");
-    if (s->ev && s->ev->progress) s->ev->progress(s->ev->ctx, 0, 0, (uint64_t)n, "images", "");
+    tell_progress(s->ev, 0, (uint64_t)n, "images", "");
     for (int have = 0, batch_no = 0; !rc && have < n; batch_no++) {
         rc = draw_batch(s, batch_no, steps, batch_no == 0 && s->cfg.animation[0], cls, err);
         if (rc) break;
@@ -322,8 +320,7 @@ static int from_chains(Sampler *s, int steps, int n, float *images, int *class_o
             to_floats(images + (size_t)have * dim, s->host + (size_t)i * dim, dim);
             class_of[have++] = s->starts.n_group > 1 || s->cfg.classes[0] ? cls[i] : -1;
         }
-        if (s->ev && s->ev->progress)
-            s->ev->progress(s->ev->ctx, 0, (uint64_t)have, (uint64_t)n, "images", "");
+        tell_progress(s->ev, (uint64_t)have, (uint64_t)n, "images", "");
     }
     free(cls);
     if (!rc && s->cfg.animation[0])

@@ -8,10 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const score_name[N_SCORE] = { "logpx", "maxp", "maxlogit", "gradnorm" };
-const char *const score_label[N_SCORE] = { "log p(x)", "max p(y|x)", "max logit",
-                                           "-|d log p(x)/dx|" };
-
 // ---- tables of numbers --------------------------------------------------------------------
 
 typedef struct {

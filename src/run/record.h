@@ -5,6 +5,7 @@
 #define RECORD_H
 #include "base/arena.h"
 #include "base/json.h"
+#include "run/metrics.h"
 
 // ---- log.tsv: a row a step. What a run does not have (a column, a value) is NaN.
 typedef enum {
@@ -26,10 +27,6 @@ typedef struct {
     double *edge;                                          // [n + 1]
     double *count, *confidence, *accuracy;                 // [n]
 } Calibration;
-
-typedef enum { SCORE_LOGPX, SCORE_MAXP, SCORE_MAXLOGIT, SCORE_GRADNORM, N_SCORE } ScoreKind;
-extern const char *const score_name[N_SCORE];              // "logpx", ... as in the file
-extern const char *const score_label[N_SCORE];             // "log p(x)", ...
 
 typedef struct {
     int    there;
