@@ -144,6 +144,16 @@ for s in ood["sets"]:
         assert 0 <= s["scores"][k]["auroc"] <= 1 and sum(s["scores"][k]["hist"]["out"]) == s["n"]
 END
 fi
+expect 0 'shapes (validation) on' eval run --tasks acc --split valid --out held --threads 1
+top1=$(sed -n 's/ *"top1": \([0-9.]*\),*/\1/p' held/eval.json)
+best=$(sed -n 's/ *"best_valid_accuracy": \([0-9.]*\),*/\1/p' run/run.json)
+awk "BEGIN { exit !($top1 - 100 * $best < 1e-4 && 100 * $best - $top1 < 1e-4) }" ||
+    bad "--split valid: $top1 %, the run's best was $best"
+expect 2 'expected no --temperature' eval run --tasks ece --split valid --temperature
+expect 2 'expected no --data' eval run --tasks acc --split valid --data shapes
+expect 0 'top-1' eval run $quick --tasks acc --split valid --out held
+expect 0 'ECE' eval run $quick --tasks ece --out held
+! grep -q '"top1"' held/eval.json || bad "results on other images were kept"
 sed -i 's/"md5": "./"md5": "x/' run/eval.json                   # as if the model had been another
 expect 0 'top-1' eval run $quick --tasks acc
 ! grep -q '"ood"' run/eval.json || bad "results of another model were kept"
@@ -207,6 +217,17 @@ kill -TERM $!
 wait $! || bad "exit code $? after SIGTERM"
 grep -q 'jempp train --resume --out long' out || bad "it does not say how to go on"
 expect 2 '--resume: the run has batch = 16, found 8' train --resume --out long --batch 8 --buffer 64
+
+# ---- settings side by side
+if command -v python3 >/dev/null; then
+    compare() { python3 "$here/../tools/compare.py" --jempp "$jempp" --out both --vary px=clean,shared --seeds 1,2 "$@"; }
+    compare -- --data shapes --side 16 --model wrn-10-1 --batch 16 --buffer 64 --train-images 200 --iterations 3 \
+        --steps 2 --ema 0.9 --threads 1 >out 2>err || bad "compare.py: exit code $?"
+    grep -qE '^\| shared \| 0\.2 \| [0-9]+ \| 0, 0 \| [0-9.]+, [0-9.]+ \|' out || bad "compare.py: no row of 'shared'"
+    cp both/table.md table.md
+    compare >out 2>err || bad "compare.py: exit code $? for runs that are complete"
+    cmp -s out table.md && cmp -s both/table.md table.md || bad "compare.py: another table from the same runs"
+fi
 
 # ---- the documentation is the program's
 "$jempp" options-doc >out

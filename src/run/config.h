@@ -13,6 +13,7 @@ typedef enum { BN_REAL, BN_ALL } BnRule;                                    // w
 typedef enum { ATTACK_NONE, ATTACK_LINF, ATTACK_L2 } AttackKind;
 typedef enum { FROM_FRESH, FROM_BUFFER, FROM_STARTS, FROM_CENTRES } SampleFrom;
 typedef enum { BY_PX, BY_PYX } SampleBy;
+typedef enum { SPLIT_TEST, SPLIT_VALID } EvalSplit;                         // whose images are judged
 
 typedef struct {
     // run
@@ -50,7 +51,7 @@ typedef struct {
     double attack_radius;           // in [0, 1] pixel units
     // evaluation
     char   tasks[128], ood[1024], attacks[128], radii[512];
-    int    limit, temperature, refine, draws, page;
+    int    split, limit, temperature, refine, draws, page;
     int    attack_loss, restarts, random_start;
     double input_noise, attack_step;
     // care

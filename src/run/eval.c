@@ -28,9 +28,9 @@ typedef struct {
     Jempp        *m;
     const Config *use;                // what the user asked for
     const JemppEvents *ev;
-    char      dir[512], data[256], md5[33];
+    char      dir[512], data[300], md5[33];
     int       wanted;                 // bits by task
-    Set       test, valid;            // valid.n 0: not needed
+    Set       test, valid;            // what is judged (--split); what a temperature is fitted on, if any
     Bytes     bytes;                  // test, on the device
     int       n, batch;               // images that are looked at; at a time
     Scorer    scorer;
@@ -567,25 +567,42 @@ static int load_outside(Eval *e, Err *err) {
     return 0;
 }
 
-static int load_data(Eval *e, Err *err) {
-    const Config *run = &e->m->cfg;
-    const DataOpts o = data_opts(e);
+// The images that the run held out, for the option that asks for them.
+static int load_valid(const Eval *e, const char *option, Set *valid, Err *err) {
     Set train = { 0 };
+    const int rc = fit_images(&e->m->cfg, &train, valid, err);
+    set_free(&train);
+    if (rc) return err_prefix(err, "%s", option);
+    if (!valid->n)
+        return err_set(err, ERR_ARG, "%s: the run held out no validation images", option);
+    return same_kind(e, valid, err);
+}
+
+static int load_images(Eval *e, Err *err) {
+    const DataOpts o = data_opts(e);
+    if (e->use->split == SPLIT_VALID) {
+        if (e->use->data[0])
+            return err_set(err, ERR_ARG, "--split valid: the run's own images: expected no --data");
+        if (e->use->temperature)
+            return err_set(err, ERR_ARG,
+                           "--split valid: a temperature is fitted on these images and must be "
+                           "judged by others: expected no --temperature");
+        return load_valid(e, "--split valid", &e->test, err);
+    }
     if (!e->use->data[0] && !strncmp(e->data, "cifar-file:", 11))
         return err_set(err, ERR_ARG,
                        "%s: the model was trained on it, and it has no test half: expected --data",
                        e->data);
-    if (set_load(&e->test, e->data, HALF_TEST, &o, err) || same_kind(e, &e->test, err)) return -1;
+    return set_load(&e->test, e->data, HALF_TEST, &o, err) || same_kind(e, &e->test, err) ? -1 : 0;
+}
+
+static int load_data(Eval *e, Err *err) {
+    if (load_images(e, err)) return -1;
     e->n = (int)e->test.n;
     if (e->use->limit && e->use->limit < e->n) e->n = e->use->limit;
-    if (e->wanted >> T_ECE & 1 && e->use->temperature) {
-        const int rc = fit_images(run, &train, &e->valid, err);
-        set_free(&train);
-        if (rc) return err_prefix(err, "--temperature");
-        if (!e->valid.n)
-            return err_set(err, ERR_ARG, "--temperature: the run held out no validation images");
-        if (same_kind(e, &e->valid, err)) return -1;
-    }
+    if (e->wanted >> T_ECE & 1 && e->use->temperature &&
+        load_valid(e, "--temperature", &e->valid, err))
+        return -1;
     return e->wanted >> T_OOD & 1 ? load_outside(e, err) : 0;
 }
 
@@ -620,7 +637,7 @@ static int hash_model(Eval *e, Err *err) {
     return reader_close(&r, err);
 }
 
-// Results of the same model stay in the file until the same task is done again.
+// Results of the same model and images stay in the file until the same task is done again.
 static int read_old(Eval *e, Err *err) {
     char path[600], *text;
     size_t n;
@@ -630,8 +647,9 @@ static int read_old(Eval *e, Err *err) {
     const int rc = json_parse(&e->old, text, n, 32, path, err);
     free(text);
     if (rc) return -1;
-    const char *of = json_string(json_get(e->old, "md5"));
-    if (of && !strcmp(of, e->md5)) return 0;
+    const char *of = json_string(json_get(e->old, "md5")),
+               *on = json_string(json_get(e->old, "data"));
+    if (of && on && !strcmp(of, e->md5) && !strcmp(on, e->data)) return 0;
     json_free(e->old);
     e->old = NULL;
     return 0;
@@ -714,7 +732,8 @@ static int batch_for(const Eval *e) {
 
 static int eval_open(Eval *e, Err *err) {
     int images = 0;
-    snprintf(e->data, sizeof e->data, "%s", e->use->data[0] ? e->use->data : e->m->cfg.data);
+    snprintf(e->data, sizeof e->data, "%s%s", e->use->data[0] ? e->use->data : e->m->cfg.data,
+             e->use->split == SPLIT_VALID ? " (validation)" : "");
     if (read_tasks(e, err) || read_curves(e, err)) return -1;
     for (int i = 0; i < N_TASK; i++) images |= TASKS[i].images && e->wanted >> i & 1;
     if (images && load_data(e, err)) return -1;

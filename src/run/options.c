@@ -166,6 +166,8 @@ const OptRow config_rows[] = {
 
     { "tasks", T_TEXT, AT(tasks), "acc,ece,ood,attack,samples,speed", 0, 0, "NAME,...", EVAL,
       "evaluation", "what is done" },
+    { "split", T_CHOICE, AT(split), "test", 0, 0, "test|valid", EVAL, "evaluation",
+      "the test images, or those of the run's that it held out: to choose settings by" },
     { "limit", T_INT, AT(limit), "0", 0, 100000000, NULL, EVAL, "evaluation",
       "so many images of each set at most; 0: all, and 1000 in attacks" },
     { "temperature", T_FLAG, AT(temperature), "off", 0, 1, NULL, EVAL, "evaluation",

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""compare.py - trains every combination of some settings and puts them into one table.
+
+    tools/compare.py --out runs/rules --vary px=clean,shared,independent --vary steps=5,10 --seeds 1,2 \\
+        -- --model wrn-28-4 --schedule linear --minutes 1.25 --ema 0.999
+
+What follows -- goes to every `jempp train`. Each run has a folder of its own below --out; one that is
+complete is not made again, one that was interrupted goes on. Runs follow one another unless --jobs says
+how many go at once, which is for runs of equal --iterations: with --minutes they would take each other's
+time. Judged are the validation images alone: the weights as they are at the end and, with --ema, their
+running average. The table is printed and written to OUT/table.md."""
+import argparse
+import concurrent.futures
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--out", required=True)
+    p.add_argument("--vary", action="append", default=[], metavar="OPTION=A,B,...")
+    p.add_argument("--seeds", default="1")
+    p.add_argument("--jobs", type=int, default=1)
+    p.add_argument("--jempp", default=os.environ.get("JEMPP", "build/jempp"))
+    p.add_argument("train", nargs="*", metavar="-- train options")
+    a = p.parse_args()
+    for v in a.vary:
+        if not v.partition("=")[2]:
+            p.error(f"--vary: found '{v}', expected OPTION=A,B,...")
+    return a
+
+
+def settings(vary):
+    """Every combination, each a tuple of (option, value)."""
+    rows = [[(name, value) for value in values.split(",")]
+            for name, _, values in (v.partition("=") for v in vary)]
+    return list(itertools.product(*rows))
+
+
+def call(command, log):
+    with open(log, "ab") as f:
+        return subprocess.run(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL).returncode
+
+
+def train(a, setting, seed):
+    """Returns the run's folder. A run that diverged for good keeps its last good state and is judged too."""
+    name = "_".join([f"{k}-{v}" for k, v in setting] + [f"seed-{seed}"]).replace("/", "over")
+    run = os.path.join(a.out, name)
+    done = os.path.join(run, "complete")
+    if not os.path.exists(done):
+        os.makedirs(run, exist_ok=True)
+        begun = os.path.exists(os.path.join(run, "last.safetensors"))
+        options = [x for k, v in setting for x in (f"--{k}", v)]
+        more = ["--resume"] if begun else a.train + options + ["--seed", seed]
+        code = call([a.jempp, "train", "--out", run] + more, os.path.join(run, "train.txt"))
+        if code not in (0, 3):
+            sys.exit(f"{run}: exit code {code}; see {run}/train.txt")
+        with open(done, "w") as f:
+            f.write(f"{code}\n")
+        print(name, "diverged for good" if code else "trained", flush=True)
+    return run
+
+
+def judge(a, run, model, kind):
+    """Accuracy and calibration error on the run's validation images."""
+    out = os.path.join(run, kind)
+    path = os.path.join(out, "eval.json")
+    if not os.path.exists(path):
+        code = call([a.jempp, "eval", os.path.join(run, model), "--split", "valid", "--tasks", "acc,ece",
+                     "--out", out], os.path.join(run, "eval.txt"))
+        if code:
+            sys.exit(f"{run}: exit code {code}; see {run}/eval.txt")
+    with open(path) as f:
+        tasks = json.load(f)["tasks"]
+    return tasks["acc"]["top1"], tasks["ece"]["ece"]
+
+
+def last_valid(run):
+    """The last epoch's validation accuracy: of averaged weights where there are some."""
+    with open(os.path.join(run, "log.tsv")) as f:
+        column = next(f).rstrip("\n").split("\t").index("valid_accuracy")
+        seen = [r[column] for r in (line.rstrip("\n").split("\t") for line in f) if r[column]]
+    return 100 * float(seen[-1])
+
+
+def result(a, run):
+    with open(os.path.join(run, "run.json")) as f:
+        r = json.load(f)
+    plain, plain_ece = judge(a, run, "last.safetensors", "plain")
+    one = {"epochs": r["steps"] / r["steps_per_epoch"], "seconds": r["seconds"], "retries": r["retries"],
+           "plain": plain, "plain_ece": plain_ece}
+    if float(r["options"]["ema"]) > 0:
+        one["average"] = last_valid(run)
+        one["average_ece"] = judge(a, run, "best.safetensors", "average")[1]
+    return one
+
+
+def table(vary, seeds, results):
+    names = [v.partition("=")[0] for v in vary]
+    kinds = [k for k in ("plain", "average") if k in next(iter(results.values()))]
+    head = names + ["epochs", "seconds", "went back"]
+    for k in kinds:
+        head += [f"{k}: " + ", ".join(f"seed {s}" for s in seeds), "mean", "ECE"]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for setting in settings(vary):
+        r = [results[setting, s] for s in seeds]
+        mean = lambda key: sum(x[key] for x in r) / len(r)
+        row = [v for _, v in setting]
+        row += [f"{mean('epochs'):.1f}", f"{mean('seconds'):.0f}", ", ".join(str(x["retries"]) for x in r)]
+        for k in kinds:
+            row += [", ".join(f"{x[k]:.2f}" for x in r), f"{mean(k):.2f}", f"{mean(k + '_ece'):.2f}"]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    a = arguments()
+    seeds = a.seeds.split(",")
+    keys = list(itertools.product(settings(a.vary), seeds))
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        runs = list(pool.map(lambda k: train(a, *k), keys))
+        results = dict(zip(keys, pool.map(lambda run: result(a, run), runs)))
+    text = table(a.vary, seeds, results)
+    with open(os.path.join(a.out, "table.md"), "w") as f:
+        f.write(text)
+    print(text, end="")
+
+
+main()
