@@ -29,6 +29,10 @@ accuracy=$(sed -n 's/.*test accuracy \([0-9.]*\) %.*/\1/p' out)
 check "test accuracy $accuracy %, at least $enough asked, chance is 10" at_most "$enough" "${accuracy:--1}"
 gap=$(awk -F'\t' 'NR > 1 { d = $8 - $9; if (d < 0) d = -d; if (d > most) most = d } END { print most }' run/log.tsv)
 check "f(x) and f(xq) stay together: at most $gap apart" at_most "$gap" 3
+check "an average of weights begins at those it is given" says 'on: 2 steps' train --init run --ema 0.99999 --lr 0 --data shapes \
+    --side 28 --stem 4x4 --model wrn-10-1 --steps 1 --buffer 100 --valid-images 500 --iterations 2 --out on
+accuracy=$(sed -n 's/.*test accuracy \([0-9.]*\) %.*/\1/p' out)
+check "its test accuracy is $accuracy %" at_most "$enough" "${accuracy:--1}"
 
 # ---- samples, of 56 pixels and 2 between them
 check "fresh chains" draws 20 292x234

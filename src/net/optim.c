@@ -35,9 +35,15 @@ int optim_open(Optim *o, Net *net, Err *err) {
     if (dev_check(dev, err)) return -1;
     dev->be.zero(dev, o->v, bytes);
     if (o->m) dev->be.zero(dev, o->m, bytes);
-    if (o->avg) dev->be.copy(dev, o->avg, net->w, bytes);
-    if (o->avg) dev->be.copy(dev, o->avg_state, net->state, state);
+    optim_average(o, net);
     return dev_check(dev, err);
+}
+
+void optim_average(Optim *o, Net *net) {
+    Dev *dev = net->dev;
+    if (!o->avg) return;
+    dev->be.copy(dev, o->avg, net->w, net->n_w * sizeof(real));
+    dev->be.copy(dev, o->avg_state, net->state, net->n_state * sizeof(real));
 }
 
 void optim_step(Optim *o, Net *net, const Now *now) {

@@ -508,6 +508,7 @@ static int start_weights(Fit *f, Err *err) {
     if (fit_model_path(path, sizeof path, f->cfg.init, err) || st_open(&st, path, err)) return -1;
     const int rc = model_weights(&st, &f->t.net, err);
     st_close(&st);
+    optim_average(&f->t.optim, &f->t.net);
     return rc;
 }
 
