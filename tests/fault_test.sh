@@ -78,6 +78,7 @@ kill -INT $pid; await
 check "SIGINT ends it in good order" [ $code = 0 ]
 check "and it says how to go on" grep -q 'stopped before its end; go on with: jempp train --resume --out run' out
 cp -r run once
+cp -r run ended
 stopped_at=$(tail -n 1 run/log.tsv | cut -f 1)
 start --resume --out run
 sleep 0.2
@@ -89,6 +90,9 @@ train --resume --iterations $to --out run
 check "its log has every step once" whole_log run $to
 train --resume --iterations $to --out once
 check "kernels chosen by timing stay chosen: stopped once or twice, the same bits" same once run
+
+train --resume --iterations $((stopped_at + 1)) --out ended
+check "ended where it was stopped, it is judged there" [ -e "ended/samples/step-$(printf %07d $((stopped_at + 1))).png" ]
 
 # shellcheck disable=SC2086
 start $tiny --steps 20000 --iterations 9 --out slow
@@ -177,6 +181,20 @@ check "which can be written" grep -q 'report.html: written' out
 check "a whole checkpoint is left" [ "$(step_of gap/last.safetensors)" = "${python:+50}" ]
 "$jempp" predict gap gap/samples/step-0000025.png >out 2>err
 check "and a model" grep -q '^gap/samples' out
+check "killed now, it would know of both retries" grep -q '"retries": 2' gap/run.json
+check "and does not begin to count anew" \
+    gives 3 'giving up after 2 retries' --resume --out gap
+check "nor retry" eval '! grep -q "going back" err'
+# shellcheck disable=SC2086
+train $tiny --gap-limit 0.0001 --retries 4 --iterations 70 --out row
+check "the third time in a row it goes further back" grep -q 'going back to step 25 .*(retry 3 of 4)' err
+check "an epoch gone through again is judged again" [ -n "$(awk -F'\t' '$1 == 49 { print $11 }' row/log.tsv)" ]
+check "and the older state stays" [ "$(step_of row/prev.safetensors)" = "${python:+25}" ]
+# shellcheck disable=SC2086
+check "a classifier that does not learn is not watched" \
+    gives 0 'px: 30 steps' $tiny --pyx-weight 0 --ce-limit 0.0001 --iterations 30 --out px
+# shellcheck disable=SC2086
+check "one that learns is" gives 3 'rose far above' $tiny --lr 0.1 --ce-limit 0.0001 --retries 0 --iterations 30 --out ce
 # shellcheck disable=SC2086
 check "so does a loss beyond its limit" \
     gives 3 'the loss is not finite' $tiny --loss-limit 1 --retries 1 --iterations 9 --out loss

@@ -6,6 +6,7 @@
 #include "testing.h"
 #include "base/file.h"
 #include "base/image.h"
+#include "base/log.h"
 #include "jempp.h"
 #include "run/data.h"
 #include <errno.h>
@@ -14,6 +15,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 // ---- the calls that fail
@@ -54,12 +56,23 @@ WRAP(FILES, FILE *, fopen, (const char *path, const char *how), (path, how), NUL
 WRAP(FILES, FILE *, fdopen, (int fd, const char *how), (fd, how), NULL)
 WRAP(FILES, size_t, fwrite, (const void *p, size_t n, size_t m, FILE *f), (p, n, m, f), 0)
 WRAP(FILES, int, fflush, (FILE * f), (f), EOF)
-WRAP(FILES, int, fsync, (int fd), (fd), -1)
 WRAP(FILES, int, fclose, (FILE * f), (f), (__real_fclose(f), EOF))
 WRAP(FILES, int, rename, (const char *a, const char *b), (a, b), -1)
 WRAP(FILES, int, mkdir, (const char *path, mode_t mode), (path, mode), -1)
 WRAP(FILES, int, ftruncate, (int fd, off_t n), (fd, n), -1)
 WRAP(FILES, int, flock, (int fd, int how), (fd, how), -1)
+
+static int sync_ms;                     // a slow disk: how long a sync takes ...
+static long syncs;                      // ... and how many there were
+
+int __real_fsync(int fd);
+__attribute__((visibility("default"))) int __wrap_fsync(int fd);
+int __wrap_fsync(int fd) {
+    const struct timespec pause = { .tv_nsec = sync_ms * 1000000L };
+    syncs++;
+    if (sync_ms) return nanosleep(&pause, NULL);
+    return fails(FILES) ? -1 : __real_fsync(fd);
+}
 
 static const char *shrinks;             // a file that is cut to half its size when the moment comes
 
@@ -82,7 +95,7 @@ WRAP_READ(int, gzread, (void *f, void *p, unsigned n), (f, p, n))
 // ---- a folder of pictures, and runs in it
 
 static char root[64], pictures[96], run_dir[96], spare[96], model[96];
-static const char *device = "ref";
+static const char *device = "ref", *cadence = "5";          // the latter: minutes
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
     (void)st, (void)type, (void)ftw;
@@ -138,6 +151,7 @@ static int train(int steps, int resume, int only_set_up, JemppErr *err) {
         { "lr", "0.0001" },
         { "valid-images", "0" },
         { "gap-limit", "0" },
+        { "checkpoint-minutes", cadence },
         { "iterations", iterations },
         { "out", run_dir },
         { "decay-factor", "1" },
@@ -295,6 +309,23 @@ static void every_call_that_writes_a_checkpoint_may_fail(void **state) {
     }
 }
 
+// Writing takes longer than there should be between two checkpoints; that is no reason to write again at once.
+static void a_slow_disk_does_not_keep_a_run_from_its_steps(void **state) {
+    (void)state;
+    enum { STEPS = 32, SYNC_MS = 50, EPOCH = 4 };           // an epoch: steps
+    remove_all(run_dir);
+    cadence = "0.003";                                      // 180 ms
+    sync_ms = SYNC_MS;
+    syncs = 0;
+    const double began = now_seconds();
+    train_ok(STEPS, 0);
+    const double worked = now_seconds() - began - 1e-3 * (double)(syncs * SYNC_MS);
+    sync_ms = 0;
+    cadence = "5";
+    // four syncs a checkpoint, and four more an epoch: its model, its picture
+    assert_less((double)syncs, 4 * (1 + 2 * STEPS / EPOCH + worked / 0.18));
+}
+
 static void a_run_that_cannot_begin_leaves_nothing_half_written(void **state) {
     (void)state;
     long at = 0;
@@ -378,6 +409,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_resumed_run_may_fail),
         cmocka_unit_test(every_allocation_in_using_a_model_may_fail),
         cmocka_unit_test(every_call_that_writes_a_checkpoint_may_fail),
+        cmocka_unit_test(a_slow_disk_does_not_keep_a_run_from_its_steps),
         cmocka_unit_test(a_run_that_cannot_begin_leaves_nothing_half_written),
         cmocka_unit_test(a_data_file_may_shrink_while_it_is_read),
         cmocka_unit_test(a_checkpoint_may_shrink_while_it_is_read),

@@ -262,7 +262,7 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
         meta_read(st, "best_step", &best_step, err) || model_weights(st, &t->net, err))
         return -1;
     if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 &&
-          attempt < 1000 && best_step >= 0 && best_step < 4e9))
+          attempt <= 1000 && best_step >= 0 && best_step < 4e9))
         return err_set(err, ERR_DATA, "%s: step %g, best step %g, drawn %g, attempt %g cannot be",
                        st->path, step, best_step, drawn, attempt);
     Part part[N_PART];

@@ -38,6 +38,7 @@ typedef struct {
     uint64_t told;                   // the first step that was shown live
     uint64_t logged;                 // the first step that is not in the log yet
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
+    uint64_t judged, trouble;        // the step last validated at; the furthest it diverged at
     double   valid_accuracy;         // the last one, or NaN
     int      bad_in_a_row;
     char     text[200];              // the live line
@@ -296,7 +297,10 @@ static int save_best(Fit *f, double threshold, Err *err) {
     return model_save(&f->t.net, f->t.net.w, f->t.net.state, &card, 0, path, err);
 }
 
+// Until the run is past where it went astray, the older of the two states stays: the newer may be on its
+// way there.
 static int save_state(Fit *f, Err *err) {
+    const int past = f->t.step > f->trouble && f->t.step > f->saved_step;
     char last[600], prev[600];
     if (file_in(last, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err))
         return -1;
@@ -305,10 +309,10 @@ static int save_state(Fit *f, Err *err) {
         return err_set(err, ERR_IO, "%s/log.tsv: %s", f->out, strerror(errno));
     RunState now = f->state;
     now.seconds = spent(f);
-    if (ckpt_save(&f->t, &now, last, prev, err)) return -1;
-    f->saved_at = now.seconds;
+    if (ckpt_save(&f->t, &now, last, past ? prev : NULL, err)) return -1;
+    f->saved_at = spent(f);                                 // writing is no time between checkpoints
     f->saved_step = f->t.step;
-    f->bad_in_a_row = 0;
+    if (past) f->bad_in_a_row = 0;
     return write_record(f, err);
 }
 
@@ -344,6 +348,7 @@ static int end_epoch(Fit *f, Err *err) {
     Trainer *t = &f->t;
     Scores s = { .threshold = NAN };
     int rc = 0;
+    f->judged = t->step;
     const Now keep = trainer_now(t);
     swap_average(t);
     if (t->optim.avg) average_statistics(f);
@@ -383,11 +388,16 @@ static int note_divergence(const Fit *f, int reason, Err *err) {
     return 0;
 }
 
-// Back to the last good state, with other random numbers; after repeated trouble with half the rate.
+// A state saved at the end of an epoch was validated before.
+static uint64_t judged_before(const Trainer *t) { return t->step % t->per_epoch ? 0 : t->step; }
+
+// Back to the last good state, with other random numbers; after repeated trouble with half the rate. It
+// is saved as such: a run that is killed now goes on with what was learnt of the trouble.
 static int go_back(Fit *f, int reason, Err *err) {
     char path[600];
     const uint64_t at = f->t.step;
     const int attempt = f->state.attempt + 1;
+    if (at > f->trouble) f->trouble = at;
     if (note_divergence(f, reason, err)) return -1;
     if (attempt > f->cfg.retries) {
         say(f, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
@@ -416,7 +426,8 @@ static int go_back(Fit *f, int reason, Err *err) {
         " with other random numbers%s (retry %d of %d)",
         at, reasons[reason], f->t.step, f->bad_in_a_row > 1 ? " and half the learning rate" : "",
         attempt, f->cfg.retries);
-    return open_log(f, f->t.step, err);
+    f->judged = judged_before(&f->t);
+    return save_state(f, err) || open_log(f, f->t.step, err) ? -1 : 0;
 }
 
 // ---- the run ------------------------------------------------------------------------------------------
@@ -438,9 +449,9 @@ static int due(const Fit *f) {
 }
 
 // A state half way to a limit is not worth going back to.
-static int is_calm(const Config *c, const Now *now) {
-    return !(c->gap_limit > 0 && now->gap > (real)(c->gap_limit / 2)) &&
-           !(c->ce_limit > 0 && now->ce - now->ce_low > (real)(c->ce_limit / 2));
+static int is_calm(const Watch *w, const Now *now) {
+    return !(w->gap_limit > 0 && now->gap > w->gap_limit / 2) &&
+           !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2);
 }
 
 static int fit_loop(Fit *f, int *stopped, Err *err) {
@@ -457,13 +468,12 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
                 continue;
             }
             progress(f);
-            if (!((epoch_over || last) && t->step > f->saved_step)) drain_log(f, NAN);
-            const int calm = is_calm(&f->cfg, &now);
-            if ((epoch_over || last) && t->step > f->saved_step && end_epoch(f, err)) return -1;
+            const int judge = (epoch_over || last) && t->step != f->judged;
+            if (!judge) drain_log(f, NAN);
+            if (judge && end_epoch(f, err)) return -1;
             *stopped = !last && stop_asked(f->ev);
-            if (t->step > f->saved_step && calm && (epoch_over || last || *stopped || due(f)) &&
-                save_state(f, err))
-                return -1;
+            const int save = judge || (t->step > f->saved_step && (*stopped || due(f)));
+            if (save && is_calm(&t->watch, &now) && save_state(f, err)) return -1;
             if (*stopped && t->step > f->saved_step)
                 say(f, "not saved: the run is about to diverge; step %" PRIu64 " is kept",
                     f->saved_step);
@@ -556,6 +566,7 @@ static int fit_open(Fit *f, Err *err) {
     if (f->cfg.resume ? ckpt_load(t, &f->state, path, err) : start_weights(f, err)) return -1;
     f->saved_at = f->state.seconds;
     f->saved_step = t->step;
+    f->judged = judged_before(t);
     if (open_log(f, t->step, err)) return -1;
     introduce(f, note);
     if (f->cfg.resume) say(f, "going on at step %" PRIu64, t->step);

@@ -189,7 +189,7 @@ static void objective(Trainer *t) {
                         .fake = fake_at,
                         .loss_limit = (real)c->loss_limit,
                         .gap_limit = (real)c->gap_limit,
-                        .ce_limit = (real)c->ce_limit,
+                        .ce_limit = pyx + pxy > 0 ? (real)c->ce_limit : 0,
                         .n_ring = N_RING };
     for (int i = 0; i < t->watch.n_batch; i++) {
         t->watch.e[i] = t->batch[i].e;
