@@ -182,18 +182,21 @@ static void orthonormal(double *v, int rank, int dim) {
     }
 }
 
-// to = Sigma v, rows of v at a time, without forming Sigma: (1/n) sum_i (x_i - mean) <x_i - mean, v>.
-static void times_covariance(const uint8_t *x, const int *rows, int n, const double *mean, int dim,
-                             int rank, const double *v, double *to) {
+// to = Sigma v, rows of v at a time, without forming Sigma: (1/n) sum_i x_i <x_i, v>, x being centred.
+static void times_covariance(const float *x, int n, int dim, int rank, const double *v,
+                             double *to) {
     memset(to, 0, (size_t)rank * (size_t)dim * sizeof *to);
     #pragma omp parallel for
     for (int a = 0; a < rank; a++)
         for (int r = 0; r < n; r++) {
-            const uint8_t *row = x + (size_t)rows[r] * (size_t)dim;
+            const float *row = x + (size_t)r * (size_t)dim;
             const double *va = v + (size_t)a * (size_t)dim;
             double *ta = to + (size_t)a * (size_t)dim, dot = 0;
-            for (int i = 0; i < dim; i++) dot += (pixel(row[i]) - mean[i]) * va[i];
-            for (int i = 0; i < dim; i++) ta[i] += dot / n * (pixel(row[i]) - mean[i]);
+            #pragma omp simd reduction(+ : dot)
+            for (int i = 0; i < dim; i++) dot += (double)row[i] * va[i];
+            dot /= n;
+            #pragma omp simd
+            for (int i = 0; i < dim; i++) ta[i] += dot * (double)row[i];
         }
 }
 
@@ -203,7 +206,9 @@ int starts_factor(const uint8_t *pixels, const int *y, size_t n, int n_group, in
     Fit f;
     int rc = fit(&f, pixels, y, (int)n, n_group, dim, err);
     const size_t len = (size_t)rank * (size_t)dim;
+    const size_t most = n < MOST ? n : MOST;
     double *v = rc ? NULL : arena_alloc(&f.arena, 2 * len, sizeof *v);
+    float *x = rc ? NULL : arena_alloc(&f.arena, most * (size_t)dim, sizeof *x);
     if (!rc) rc = arena_ok(&f.arena, "chain starts", err);
     for (int k = 0; !rc && k < n_group; k++) {
         const int *rows = f.rows + f.first[k];
@@ -211,10 +216,14 @@ int starts_factor(const uint8_t *pixels, const int *y, size_t n, int n_group, in
         const double *mu = f.mean + (size_t)k * (size_t)dim;
         const Rng key = { .seed = 1, .stream = RNG_START, .step = (uint32_t)k };
         double *to = v + len;
+        for (int r = 0; r < used; r++)
+            for (int i = 0; i < dim; i++)
+                x[(size_t)r * (size_t)dim + (size_t)i] =
+                    (float)(pixel(pixels[(size_t)rows[r] * (size_t)dim + (size_t)i]) - mu[i]);
         for (size_t i = 0; i < len; i++) v[i] = (double)rng_normal(key, i);
         for (int sweep = 0; sweep < SWEEPS; sweep++) {
             orthonormal(v, rank, dim);
-            times_covariance(pixels, rows, used, mu, dim, rank, v, to);
+            times_covariance(x, used, dim, rank, v, to);
             memcpy(v, to, len * sizeof *v);
         }
         for (int a = 0; a < rank; a++) {       // |Sigma v| is the variance along v
