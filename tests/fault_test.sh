@@ -191,6 +191,13 @@ check "the third time in a row it goes further back" grep -q 'going back to step
 check "an epoch gone through again is judged again" [ -n "$(awk -F'\t' '$1 == 49 { print $11 }' row/log.tsv)" ]
 check "and the older state stays" [ "$(step_of row/prev.safetensors)" = "${python:+25}" ]
 # shellcheck disable=SC2086
+train $tiny --conv direct --iterations 51 --out calm
+limit=$(awk -F'\t' '$1 == 50 { print 1.5 * $10 }' calm/log.tsv)
+# shellcheck disable=SC2086
+check "a run that ends on its way to a limit says that it is not kept" \
+    gives 0 'step 50 is kept' $tiny --conv direct --iterations 51 --gap-limit "$limit" --out drift
+check "and keeps a calm one" [ "$(step_of drift/last.safetensors)" = "${python:+50}" ]
+# shellcheck disable=SC2086
 check "a classifier that does not learn is not watched" \
     gives 0 'px: 30 steps' $tiny --pyx-weight 0 --ce-limit 0.0001 --iterations 30 --out px
 # shellcheck disable=SC2086

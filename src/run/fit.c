@@ -474,7 +474,7 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
             *stopped = !last && stop_asked(f->ev);
             const int save = judge || (t->step > f->saved_step && (*stopped || due(f)));
             if (save && is_calm(&t->watch, &now) && save_state(f, err)) return -1;
-            if (*stopped && t->step > f->saved_step)
+            if ((last || *stopped) && t->step > f->saved_step)
                 say(f, "not saved: the run is about to diverge; step %" PRIu64 " is kept",
                     f->saved_step);
             if (last || *stopped) return 0;
