@@ -518,19 +518,30 @@ static void watches_agree(void **state) {
                           .gap_limit = mode == 3 ? (real)1e-6 : 10,
                           .ce_limit = mode == 6 ? (real)1e-6 : 0,
                           .n_ring = 8 };
-        real *sums[2], *ring[2], halt[2];
+        real *sums[2], *ring[2];
+        Now seen[2];
         twins(&t, 3 * N_SUM, 5, 1, sums);
         twins(&t, 8 * N_ROW, 0, 0, ring);
         for (int i = 0; i < 2; i++) {
             if (mode == 5)
                 t.dev[i].be.copy_in(&t.dev[i], sums[i], &(real){ (real)NAN }, sizeof(real));
-            Now seen, *now = now_on(&t, i, (Now){ .step = 61, .lr = (real)0.1, .gap = 1, .ce = 9 });
+            // the first step, one that is the best so far, one that is not
+            const Now before = { .step = mode == 4 ? 0 : 61,
+                                 .lr = (real)0.1,
+                                 .gap = 1,
+                                 .ce = 9,
+                                 .ce_low = mode == 1 ? 100 : 0 };
+            Now *now = now_on(&t, i, before);
             t.dev[i].be.watch(&t.dev[i], &o, sums[i], now, ring[i]);
-            t.dev[i].be.copy_out(&t.dev[i], &seen, now, sizeof seen);
-            halt[i] = (real)seen.halt;
+            t.dev[i].be.copy_out(&t.dev[i], &seen[i], now, sizeof seen[i]);
         }
-        assert_true(halt[0] == halt[1]);
-        if (mode != 5) same(&t, ring, 8 * N_ROW, 1e-5, "the log");
+        assert_int_equal(seen[0].halt, seen[1].halt);
+        if (mode != 5) {
+            same(&t, ring, 8 * N_ROW, 1e-5, "the log");
+            assert_close(seen[0].gap, seen[1].gap, 1e-5);
+            assert_close(seen[0].ce, seen[1].ce, 1e-5);
+            assert_close(seen[0].ce_low, seen[1].ce_low, 1e-5);
+        }
         bufs_free(&t);
     }
     pair_close(&t);
@@ -692,13 +703,12 @@ static void a_network_in_bf16_is_close(void **state) {
 }
 
 // Six steps, of which the last four are recorded and replayed, against six that are not.
-static void a_recorded_step_is_the_same_step(void **state) {
-    (void)state;
+static void recorded_steps(Precision precision, const char *model) {
     enum { N = 40, DIM = 3 * 8 * 8, STEPS = 6 };
-    if (!has_device("cuda")) skip();
     real *w[2];
     uint64_t batches[2];
     size_t n = 0;
+    char *tuning = NULL;                                    // the first's choices are the second's
     for (int i = 0; i < 2; i++) {
         Dev dev;
         Trainer t;
@@ -708,11 +718,11 @@ static void a_recorded_step_is_the_same_step(void **state) {
         set.y = arena_alloc(&set.arena, N, sizeof *set.y);
         for (size_t k = 0; k < N * DIM; k++) set.x[k] = (uint8_t)(k * 37);
         for (int k = 0; k < N; k++) set.y[k] = k % 10;
-        OK(dev_open(&dev, "cuda", &(DevOpts){ .precision = PREC_FP32, .deterministic = 1 }, NULL,
-                    err));
+        const DevOpts o = { .precision = precision, .deterministic = 1, .tuning = tuning };
+        OK(dev_open(&dev, "cuda", &o, NULL, err));
         if (i) dev.be.record_begin = NULL;
         config_defaults(&c);
-        strcpy(c.model, "wrn-10-1");
+        strcpy(c.model, model);
         c.batch = 8, c.buffer = 20, c.steps = 2;
         OK(trainer_open(&t, &dev, &c, &set, 0, err));
         set_free(&set);
@@ -723,13 +733,22 @@ static void a_recorded_step_is_the_same_step(void **state) {
         batches[i] = t.net.batches;
         w[i] = malloc(n * sizeof *w[i]);
         dev.be.copy_out(&dev, w[i], t.net.w, n * sizeof *w[i]);
+        if (!i) tuning = strdup(dev.be.tuning(&dev));
         trainer_close(&t);
         dev_close(&dev);
     }
     assert_true(batches[0] == batches[1]);
     assert_memory_equal(w[0], w[1], n * sizeof *w[0]);
+    free(tuning);
     free(w[0]);
     free(w[1]);
+}
+
+static void a_recorded_step_is_the_same_step(void **state) {
+    (void)state;
+    if (!has_device("cuda")) skip();
+    recorded_steps(PREC_FP32, "wrn-10-1");
+    recorded_steps(PREC_BF16, "wrn-10-4");                  // wide enough for own convolutions
 }
 
 int main(void) {
