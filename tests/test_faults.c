@@ -141,6 +141,7 @@ static int train(int steps, int resume, int only_set_up, JemppErr *err) {
     const char *const set[][2] = {
         { "data", data },
         { "side", "4" },
+        { "pad", "1" },
         { "model", "wrn-10-1" },
         { "batch", "2" },
         { "buffer", "4" },

@@ -288,6 +288,10 @@ static int spec_of(NetSpec *spec, const Config *c, const Set *s, Err *err) {
 
 int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int empty, Err *err) {
     memset(t, 0, sizeof *t);
+    if (c->pad >= train->side)
+        return err_set(err, ERR_ARG,
+                       "pad = %d: images of %dx%d can be shifted by %d pixels at most", c->pad,
+                       train->side, train->side, train->side - 1);
     t->cfg = *c;
     t->cfg.flip = c->flip && train->flip;
     t->dev = dev;
