@@ -92,7 +92,11 @@ train --resume --iterations $to --out once
 check "kernels chosen by timing stay chosen: stopped once or twice, the same bits" same once run
 
 train --resume --iterations $((stopped_at + 1)) --out ended
-check "ended where it was stopped, it is judged there" [ -e "ended/samples/step-$(printf %07d $((stopped_at + 1))).png" ]
+picture=ended/samples/step-$(printf %07d $((stopped_at + 1))).png
+check "ended where it was stopped, it is judged there" [ -e "$picture" ]
+rm "$picture"
+train --resume --out ended
+check "once" [ ! -e "$picture" ]
 
 # shellcheck disable=SC2086
 start $tiny --steps 20000 --iterations 9 --out slow

@@ -40,7 +40,7 @@ def with_text(path, old, new):
     return struct.pack("<Q", len(head)) + head + data[8 + n:]
 
 
-for key in (b"step", b"drawn", b"attempt", b"best_step"):     # numbers that no integer holds
+for key in (b"step", b"drawn", b"attempt", b"best_step", b"judged"):     # numbers that no integer holds
     put("state/huge_" + key.decode(), with_text("state/last.safetensors", b'"%s":"[^"]*"' % key, b'"%s":"1e300"' % key))
 put("model/huge_side", with_text("model/best.safetensors", b'"side":"[^"]*"', b'"side":"1e300"'))
 

@@ -184,6 +184,7 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Now 
     meta_number(w, "seconds", r->seconds);
     meta_number(w, "best_accuracy", r->best_accuracy);
     meta_number(w, "best_step", (double)r->best_step);
+    meta_number(w, "judged", (double)r->judged);
     meta_number(w, "channels", t->net.spec.channels);
     meta_number(w, "side", t->net.spec.side);
     st_meta_add(w, "format", "jempp state 1");
@@ -252,19 +253,22 @@ int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
 }
 
 static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
-    double step, drawn, gap, ce, ce_low, attempt, best_step;
+    double step, drawn, gap, ce, ce_low, attempt, best_step, judged = 0;
     if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) ||
         meta_read(st, "gap", &gap, err) || meta_read(st, "ce", &ce, err) ||
         meta_read(st, "ce_low", &ce_low, err) || meta_read(st, "attempt", &attempt, err) ||
         meta_read(st, "lr_scale", &r->lr_scale, err) ||
         meta_read(st, "seconds", &r->seconds, err) ||
         meta_read(st, "best_accuracy", &r->best_accuracy, err) ||
-        meta_read(st, "best_step", &best_step, err) || model_weights(st, &t->net, err))
+        meta_read(st, "best_step", &best_step, err) ||
+        (st_meta(st, "judged") && meta_read(st, "judged", &judged, err)) ||
+        model_weights(st, &t->net, err))
         return -1;
     if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 &&
-          attempt <= 1000 && best_step >= 0 && best_step < 4e9))
-        return err_set(err, ERR_DATA, "%s: step %g, best step %g, drawn %g, attempt %g cannot be",
-                       st->path, step, best_step, drawn, attempt);
+          attempt <= 1000 && best_step >= 0 && best_step < 4e9 && judged >= 0 && judged < 4e9))
+        return err_set(err, ERR_DATA,
+                       "%s: step %g, best step %g, judged %g, drawn %g, attempt %g cannot be",
+                       st->path, step, best_step, judged, drawn, attempt);
     Part part[N_PART];
     parts_of(t, part);
     for (int i = 0; i < N_PART; i++)
@@ -273,6 +277,7 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
             return -1;
     r->attempt = (int)attempt;
     r->best_step = (uint64_t)best_step;
+    r->judged = (uint64_t)judged;
     t->step = (uint64_t)step;
     t->lr_scale = r->lr_scale;
     trainer_seed(t, r->attempt);

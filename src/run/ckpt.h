@@ -8,7 +8,7 @@ typedef struct {                    // what a run knows beside its trainer's sta
     int      attempt;               // how often it went back after trouble
     double   lr_scale, seconds;     // time spent training so far
     double   best_accuracy;         // on validation images; negative: none yet
-    uint64_t best_step;
+    uint64_t best_step, judged;     // judged: the step that was validated last
 } RunState;
 
 // A complete state: weights, statistics, optimiser, average, buffer, step, seed, options, kernel

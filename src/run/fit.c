@@ -38,7 +38,7 @@ typedef struct {
     uint64_t told;                   // the first step that was shown live
     uint64_t logged;                 // the first step that is not in the log yet
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
-    uint64_t judged, trouble;        // the step last validated at; the furthest it diverged at
+    uint64_t trouble;                // the furthest step it diverged at
     double   valid_accuracy;         // the last one, or NaN
     int      bad_in_a_row;
     char     text[200];              // the live line
@@ -348,7 +348,7 @@ static int end_epoch(Fit *f, Err *err) {
     Trainer *t = &f->t;
     Scores s = { .threshold = NAN };
     int rc = 0;
-    f->judged = t->step;
+    f->state.judged = t->step;
     const Now keep = trainer_now(t);
     swap_average(t);
     if (t->optim.avg) average_statistics(f);
@@ -388,9 +388,6 @@ static int note_divergence(const Fit *f, int reason, Err *err) {
     return 0;
 }
 
-// A state saved at the end of an epoch was validated before.
-static uint64_t judged_before(const Trainer *t) { return t->step % t->per_epoch ? 0 : t->step; }
-
 // Back to the last good state, with other random numbers; after repeated trouble with half the rate. It
 // is saved as such: a run that is killed now goes on with what was learnt of the trouble.
 static int go_back(Fit *f, int reason, Err *err) {
@@ -426,7 +423,6 @@ static int go_back(Fit *f, int reason, Err *err) {
         " with other random numbers%s (retry %d of %d)",
         at, reasons[reason], f->t.step, f->bad_in_a_row > 1 ? " and half the learning rate" : "",
         attempt, f->cfg.retries);
-    f->judged = judged_before(&f->t);
     return save_state(f, err) || open_log(f, f->t.step, err) ? -1 : 0;
 }
 
@@ -468,7 +464,7 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
                 continue;
             }
             progress(f);
-            const int judge = (epoch_over || last) && t->step != f->judged;
+            const int judge = (epoch_over || last) && t->step != f->state.judged;
             if (!judge) drain_log(f, NAN);
             if (judge && end_epoch(f, err)) return -1;
             *stopped = !last && stop_asked(f->ev);
@@ -566,7 +562,6 @@ static int fit_open(Fit *f, Err *err) {
     if (f->cfg.resume ? ckpt_load(t, &f->state, path, err) : start_weights(f, err)) return -1;
     f->saved_at = f->state.seconds;
     f->saved_step = t->step;
-    f->judged = judged_before(t);
     if (open_log(f, t->step, err)) return -1;
     introduce(f, note);
     if (f->cfg.resume) say(f, "going on at step %" PRIu64, t->step);
