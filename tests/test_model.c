@@ -126,6 +126,41 @@ static void sizes_that_no_network_has_are_refused(void **state) {
     assert_refused("expected option = value");
 }
 
+// Its training may have been on another machine, whose folders are not the user's.
+static void a_data_folder_that_is_gone_is_not_looked_into(void **state) {
+    (void)state;
+    Jempp m;
+    spoil("options", "data = cifar10\ndata-dir = /nowhere/at/all\n", NULL);
+    OK(open_model(&m, bad, err));
+    assert_string_equal(m.cfg.data_dir, "");
+    model_close(&m);
+    spoil("options", "data = cifar10\ndata-dir = /tmp\n", NULL);
+    OK(open_model(&m, bad, err));
+    assert_string_equal(m.cfg.data_dir, "/tmp");
+    model_close(&m);
+}
+
+static int at_once(void *ctx) {
+    (void)ctx;
+    return 1;
+}
+
+static void chains_that_are_stopped_are_no_wrong_argument(void **state) {
+    (void)state;
+    Jempp m;
+    Config use;
+    Err why = { 0 };
+    const JemppEvents ev = { .stop = at_once };
+    float image[3 * 8 * 8];
+    config_defaults(&use);
+    spoil("options", "start = uniform\nbatch = 2\n", NULL);
+    OK(open_model(&m, bad, err));
+    assert_int_equal(model_sample(&m, &use, &ev, 1, image, NULL, &why), -1);
+    assert_string_equal(why.msg, "stopped");
+    assert_int_equal(why.kind, ERR_IO);
+    model_close(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_carries_its_names_and_threshold),
@@ -133,6 +168,8 @@ int main(void) {
         cmocka_unit_test(a_model_cannot_ask_for_more_memory_than_there_is),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
         cmocka_unit_test(sizes_that_no_network_has_are_refused),
+        cmocka_unit_test(a_data_folder_that_is_gone_is_not_looked_into),
+        cmocka_unit_test(chains_that_are_stopped_are_no_wrong_argument),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

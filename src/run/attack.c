@@ -75,8 +75,7 @@ static int one_pass(Curve *c, double radius, Err *err) {
     for (int i = 0; i < c->n_alive; i += c->p->batch) {
         const int n = c->n_alive - i < c->p->batch ? c->n_alive - i : c->p->batch;
         attack_batch(c, i, n, radius, &kept);
-        if (dev_check(c->p->dev, err)) return -1;
-        if (stop_asked(c->ev)) return err_set(err, ERR_IO, "stopped");
+        if (dev_check(c->p->dev, err) || stopped(c->ev, err)) return -1;
         c->done += (uint64_t)n;
         c->to_go -= (uint64_t)n < c->to_go ? (uint64_t)n : c->to_go;
         tell(c, c->to_go + 1, text);

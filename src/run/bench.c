@@ -237,12 +237,12 @@ static int measure(Bench *b, const JemppEvents *ev, Err *err) {
     for (int i = 0; i < b->n_row; i++) {
         tell(ev, i, total, b->row[i].what);
         measure_op(b, &b->row[i]);
-        if (stop_asked(ev)) return err_set(err, ERR_IO, "stopped");
+        if (stopped(ev, err)) return -1;
     }
     for (int i = 0; i < N_DIR; i++) {
         tell(ev, b->n_row + i, total, PASS_NAME[i]);
         b->whole[i] = (Cell){ .ms = stopwatch(b, run_pass, i), .work = flop[i] };
-        if (stop_asked(ev)) return err_set(err, ERR_IO, "stopped");
+        if (stopped(ev, err)) return -1;
     }
     tell(ev, total - 1, total, "whole iterations");
     return dev_check(&b->dev, err);

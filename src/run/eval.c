@@ -54,10 +54,6 @@ static void tell(const Eval *e, int done, int n, const char *text) {
     tell_progress(e->ev, (uint64_t)done, (uint64_t)n, "images", text);
 }
 
-static int stopped(const Eval *e, Err *err) {
-    return stop_asked(e->ev) ? err_set(err, ERR_IO, "stopped") : 0;
-}
-
 // ---- images through the model ----------------------------------------------------------------------
 
 // What sets an image, or the copies that are refined, apart from how it was stored.
@@ -111,7 +107,7 @@ static int look(Eval *e, const Look *l, Err *err) {
     tell(e, 0, l->n, l->text);
     for (int i = 0; i < l->n; i += e->batch) {
         const int n = l->n - i < e->batch ? l->n - i : e->batch;
-        if (look_batch(e, l, i, n, err) || stopped(e, err)) return -1;
+        if (look_batch(e, l, i, n, err) || stopped(e->ev, err)) return -1;
         tell(e, i + n, l->n, l->text);
     }
     const size_t count = (size_t)l->n * (size_t)e->m->net.spec.classes;
@@ -443,7 +439,7 @@ static int task_speed(Eval *e, JsonOut *j, Err *err) {
     }
     const double rate = n / (now_seconds() - began);
     free(z);
-    if (rc || chain_ms(e, &step_ms, err) || stopped(e, err)) return -1;
+    if (rc || chain_ms(e, &step_ms, err) || stopped(e->ev, err)) return -1;
     const double minutes = epoch_minutes(e, step_ms, &iteration_ms);
     json_put_int(j, "n", n);
     json_put_int(j, "batch", e->batch);

@@ -1,5 +1,6 @@
 // model.c - see model.h.
 #include "run/model.h"
+#include "base/file.h"
 #include "base/image.h"
 #include "run/ckpt.h"
 #include "run/events.h"
@@ -110,6 +111,7 @@ static int model_read(Jempp *m, const Config *use, St *st, Err *err) {
     // the machine is the user's, not the run's
     memcpy(m->cfg.device, use->device, sizeof m->cfg.device);
     if (use->data_dir[0]) memcpy(m->cfg.data_dir, use->data_dir, sizeof m->cfg.data_dir);
+    else if (!dir_exists(m->cfg.data_dir)) m->cfg.data_dir[0] = 0;
     NetSpec spec;
     if (spec_from_tensors(st, &spec, err) || read_side(st, &spec, err) ||
         net_build(&m->net, &spec, err) || model_complete(st, &m->net, err))
@@ -300,7 +302,7 @@ static int draw_batch(Sampler *s, int batch_no, int steps, int animate, int *cls
                           .stream = RNG_LANGEVIN,
                           .step = (uint32_t)k };
         sample_run(&s->pass, &chain, s->x, s->y, s->sums, key, NULL);
-        if (stop_asked(s->ev)) return err_set(err, ERR_ARG, "stopped");
+        if (stopped(s->ev, err)) return -1;
     }
     return animate && add_frame(s, err) ? -1 : dev_check(dev, err);
 }
