@@ -400,6 +400,84 @@ static void a_run_repeats_itself_bit_for_bit(void **state) {
     }
 }
 
+// The mean cross-entropy of the labelled images, by the network as the attack sees it.
+static double label_loss(Trainer *t, const real *x) {
+    enum { C = 10 };
+    real z[8 * C];
+    int y[8];
+    double loss = 0;
+    real *there = t->batch[0].x;
+    t->dev->be.copy_in(t->dev, there, x, 8 * 3 * 64 * sizeof *x);
+    pass_forward(&t->attack, there);
+    t->dev->be.copy_out(t->dev, z, pass_logits(&t->attack)->p, sizeof z);
+    t->dev->be.copy_out(t->dev, y, t->batch[0].y, sizeof y);
+    for (int i = 0; i < 8; i++) {
+        double sum = 0;
+        for (int k = 0; k < C; k++) sum += exp((double)z[i * C + k] - (double)z[i * C + y[i]]);
+        loss += log(sum) / 8;
+    }
+    return loss;
+}
+
+static void adversarial_training_moves_images_uphill_within_their_ball(void **state) {
+    (void)state;
+    enum { B = 8, D = 3 * 8 * 8 };
+    for (int l2 = 0; l2 < 2; l2++) {
+        Dev dev;
+        Trainer t;
+        Config c;
+        Set set;
+        real from[B * D], to[B * D];
+        config_defaults(&c);
+        OK(config_preset(&c, l2 ? "pgd-l2" : "pgd-linf", err));
+        strcpy(c.model, "wrn-10-1");
+        c.batch = B;
+        OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
+        open_device(&dev, "ref");
+        OK(trainer_open(&t, &dev, &c, &set, 0, err));
+        trainer_gather(&t);
+        dev.be.copy_out(&dev, from, t.batch[0].x, sizeof from);
+        trainer_attack(&t);
+        dev.be.copy_out(&dev, to, t.batch[0].x, sizeof to);
+        for (int i = 0; i < B; i++) {
+            double sum = 0, most = 0;
+            for (int k = i * D; k < (i + 1) * D; k++) {
+                const double d = fabs((double)to[k] - (double)from[k]) / 2;
+                sum += d * d, most = fmax(most, d);
+                assert_less(fabs((double)to[k]), 1 + 1e-6);
+            }
+            const double went = l2 ? sqrt(sum) : most;
+            assert_close(went, c.attack_radius, c.attack_radius / 2);   // most of the way, no farther
+            assert_less(went, c.attack_radius + 1e-6);
+        }
+        assert_less(label_loss(&t, from) + 0.1, label_loss(&t, to));
+        trainer_close(&t);
+        set_free(&set);
+        dev_close(&dev);
+    }
+}
+
+static int at_once(void *ctx) {
+    (void)ctx;
+    return 1;
+}
+
+static void timing_of_iterations_can_be_stopped(void **state) {
+    (void)state;
+    Config c;
+    Err why = { 0 };
+    double ms[2];
+    const JemppEvents ev = { .stop = at_once };
+    config_defaults(&c);
+    strcpy(c.model, "wrn-10-1");
+    strcpy(c.device, "ref");
+    c.batch = 2, c.side = 8, c.buffer = 8, c.steps = 1;
+    assert_int_equal(train_bench(&c, 2, ms, &ev, &why), -1);
+    assert_string_equal(why.msg, "stopped");
+    OK(train_bench(&c, 2, ms, NULL, err));
+    assert_true(ms[0] > 0 && ms[1] > 0);
+}
+
 static void another_number_of_threads_changes_round_off_alone(void **state) {
     (void)state;
     if (!has_device("cpu")) skip();
@@ -432,6 +510,8 @@ int main(void) {
         cmocka_unit_test(an_epoch_shows_every_image_once),
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
+        cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
+        cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
         cmocka_unit_test(devices_take_the_same_steps),
     };

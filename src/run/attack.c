@@ -5,12 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static Attack reach(const AttackPlan *a, double radius) {
-    return (Attack){ a->l2, (real)(2 * radius), (real)(2 * attack_step(a, radius)) };
-}
-
-double attack_step(const AttackPlan *a, double radius) {
-    return a->fgsm ? radius : a->step > 0 ? a->step : 2.5 * radius / a->steps;
+Attack attack_reach(const AttackPlan *a, double radius) {
+    const double step = a->fgsm ? radius : a->step > 0 ? a->step : 2.5 * radius / a->steps;
+    return (Attack){ a->l2, (real)(2 * radius), (real)(2 * step) };
 }
 
 void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
@@ -21,7 +18,7 @@ void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key
     for (int k = 0; k < steps && !stop_asked(ev); k++) {
         key.sub = (uint32_t)k;
         const Tensor g = probe_gradient(p, x, a->loss, key);
-        p->dev->be.attack_move(p->dev, &images, &g, p->x0, reach(a, radius));
+        p->dev->be.attack_move(p->dev, &images, &g, p->x0, attack_reach(a, radius));
     }
 }
 
@@ -50,7 +47,7 @@ static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
     c->key.step++;
     probe_load(p, c->set, index, n, 0, c->key);
     if (radius > 0 && c->a->random_start && !c->a->fgsm)
-        be->attack_start(p->dev, &x, p->x0, reach(c->a, radius), c->key, NULL);
+        be->attack_start(p->dev, &x, p->x0, attack_reach(c->a, radius), c->key, NULL);
     else be->copy(p->dev, p->x, p->x0, tensor_len(&x) * sizeof(real));
     if (radius > 0) attack_climb(p, p->x, c->a, radius, c->key, c->ev);
     Rng judge = c->key;

@@ -17,7 +17,7 @@ typedef struct {
 
 enum { MAX_RADII = 64 };
 
-double attack_step(const AttackPlan *a, double radius);       // a move's length
+Attack attack_reach(const AttackPlan *a, double radius);      // for images in [-1, 1]
 // From where x is, up the loss, within the ball around p->x0 and the box; ends early where ev says
 // stop.
 void   attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,

@@ -248,12 +248,12 @@ static int measure(Bench *b, const JemppEvents *ev, Err *err) {
     return dev_check(&b->dev, err);
 }
 
-static int measure_iterations(Bench *b, Err *err) {
+static int measure_iterations(Bench *b, const JemppEvents *ev, Err *err) {
     enum { USUAL = 5 };
     b->n = b->c->iterations ? b->c->iterations : USUAL;
     b->ms = calloc((size_t)b->n, sizeof *b->ms);
     if (!b->ms) return err_set(err, ERR_MEM, "out of memory for %d iterations", b->n);
-    if (train_bench(b->c, b->n, b->ms, err)) return -1;
+    if (train_bench(b->c, b->n, b->ms, ev, err)) return -1;
     qsort(b->ms, (size_t)b->n, sizeof *b->ms, ascending);
     return 0;
 }
@@ -355,7 +355,7 @@ char *bench_text(const Config *c, const JemppEvents *ev, Err *err) {
     char *text = NULL;
     const int rc = bench_open(&b, err) || group_ops(&b, err) || measure(&b, ev, err);
     bench_release(&b);
-    if (!rc && !measure_iterations(&b, err)) {
+    if (!rc && !measure_iterations(&b, ev, err)) {
         tell(ev, b.n_row + N_DIR + 1, b.n_row + N_DIR + 1, "");
         text = c->json ? as_json(&b, err) : as_text(&b, err);
     }

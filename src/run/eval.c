@@ -385,14 +385,15 @@ static int chain_ms(Eval *e, double *ms, Err *err) {
         pass_bind(&pass, mem);
         dev->be.zero(dev, x, bytes);
         double began = 0;
-        for (int k = -3; k < 5 || (now_seconds() - began < 1 && k < 100); k++) {
+        for (int k = -3; !rc && (k < 5 || (now_seconds() - began < 1 && k < 100)); k++) {
             if (k == 0) dev->be.sync(dev), began = now_seconds();
             chain.steps = 1;
             sample_run(&pass, &chain, x, NULL, sums, (Rng){ 0 }, NULL);
             dev->be.sync(dev);
             if (k >= 0) *ms = 1e3 * (now_seconds() - began) / (k + 1);
+            rc = stopped(e->ev, err);
         }
-        rc = dev_check(dev, err);
+        if (!rc) rc = dev_check(dev, err);
     }
     pass_close(&pass);
     void *all[] = { mem, x, sums };
@@ -410,10 +411,13 @@ static double epoch_minutes(Eval *e, double step_ms, double *iteration_ms) {
     double ms[TIMED], minutes = NAN;
     *iteration_ms = NAN;
     const int chains = c.px == PX_NONE ? 0 : c.steps;
+    c.side = e->m->net.spec.side;
+    c.channels = e->m->net.spec.channels;
+    c.n_classes = e->m->net.spec.classes;
     c.threads = e->use->threads;
     c.precision = e->use->precision;
     c.conv = e->use->conv;
-    if ((chains + 9) * step_ms * ALL < 60e3 && !train_bench(&c, TIMED, ms, &none))
+    if ((chains + 9) * step_ms * ALL < 60e3 && !train_bench(&c, TIMED, ms, e->ev, &none))
         *iteration_ms = fmin(ms[0], fmin(ms[1], ms[2]));
     if (!isnan(*iteration_ms) && !fit_images(&c, &train, &valid, &none))
         minutes = *iteration_ms * (double)(train.n / (size_t)c.batch) / 60e3;
@@ -436,11 +440,13 @@ static int task_speed(Eval *e, JsonOut *j, Err *err) {
         for (int i = 0; i < m; i++) lse += logsumexp(z + (size_t)i * (size_t)C, C);
         if (k >= 0) n += m;
         if (k >= 0) from = from + m < e->n ? from + m : 0;
+        if (!rc) rc = stopped(e->ev, err);
     }
     const double rate = n / (now_seconds() - began);
     free(z);
-    if (rc || chain_ms(e, &step_ms, err) || stopped(e->ev, err)) return -1;
+    if (rc || chain_ms(e, &step_ms, err)) return -1;
     const double minutes = epoch_minutes(e, step_ms, &iteration_ms);
+    if (stopped(e->ev, err)) return -1;
     json_put_int(j, "n", n);
     json_put_int(j, "batch", e->batch);
     json_put_double(j, "images_per_second", rate);              // p(y|x) and log p(x) together

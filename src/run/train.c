@@ -1,7 +1,8 @@
 // train.c - see train.h. trainer_step is the place to begin reading.
 #include "run/train.h"
 #include "base/log.h"
-#include "run/probe.h"
+#include "run/attack.h"
+#include "run/events.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,8 +46,8 @@ void trainer_attack(Trainer *t) {
     if (!t->x0) return;
     const Config *c = &t->cfg;
     Backend *be = &t->dev->be;
-    const real radius = 2 * (real)c->attack_radius;         // pixels are in [-1, 1] here
-    const Attack a = { c->attack == ATTACK_L2, radius, (real)2.5 * radius / (real)c->attack_steps };
+    const AttackPlan plan = { .l2 = c->attack == ATTACK_L2, .steps = c->attack_steps };
+    const Attack a = attack_reach(&plan, c->attack_radius);
     TrainBatch *b = &t->batch[0];
     Tensor x = t->attack.act[0];
     x.p = b->x;
@@ -344,8 +345,12 @@ void trainer_close(Trainer *t) {
 // Enough noise for a data set of the usual size a class; only the time matters.
 static int random_set(Set *s, const Config *c, Err *err) {
     enum { N = 10000 };
-    *s = (Set){ .c = 3, .side = c->side ? c->side : 32, .classes = 10, .flip = 1, .n = N };
-    const size_t bytes = N * (size_t)(3 * s->side * s->side);
+    *s = (Set){ .c = c->channels ? c->channels : 3,
+                .side = c->side ? c->side : 32,
+                .classes = c->n_classes ? c->n_classes : 10,
+                .flip = 1,
+                .n = N };
+    const size_t bytes = N * (size_t)(s->c * s->side * s->side);
     s->x = arena_alloc(&s->arena, bytes + 4, 1);
     s->y = arena_alloc(&s->arena, N, sizeof *s->y);
     if (arena_ok(&s->arena, "random images", err)) return -1;
@@ -355,11 +360,11 @@ static int random_set(Set *s, const Config *c, Err *err) {
         rng_block(key, (uint32_t)i, r);
         memcpy(s->x + i, r, 4);
     }
-    for (int i = 0; i < N; i++) s->y[i] = i % 10;
+    for (int i = 0; i < N; i++) s->y[i] = i % s->classes;
     return 0;
 }
 
-int train_bench(const Config *c, int n, double *ms, Err *err) {
+int train_bench(const Config *c, int n, double *ms, const JemppEvents *ev, Err *err) {
     Dev dev;
     Set set = { 0 };
     Trainer t = { 0 };
@@ -377,7 +382,7 @@ int train_bench(const Config *c, int n, double *ms, Err *err) {
         trainer_step(&t);
         dev.be.sync(&dev);
         if (i >= 0) ms[i] = 1e3 * (now_seconds() - start);
-        rc = dev_check(&dev, err);
+        rc = dev_check(&dev, err) || stopped(ev, err) ? -1 : 0;
     }
     trainer_close(&t);
     set_free(&set);

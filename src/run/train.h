@@ -2,6 +2,7 @@
 // only says which step it is. fit.h has the run around it: epochs, checkpoints, trouble.
 #ifndef TRAIN_H
 #define TRAIN_H
+#include "jempp.h"
 #include "run/config.h"
 #include "run/data.h"
 #include "run/replay.h"
@@ -65,6 +66,6 @@ void trainer_learn(Trainer *t);                     // losses, gradients, optimi
 int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);
 void bytes_free(Bytes *b, Dev *dev);
 
-// Milliseconds of `n` whole iterations on random images, after warming up.
-int  train_bench(const Config *c, int n, double *ms, Err *err);
+// Milliseconds of `n` whole iterations on random images, after warming up; ev may stop it.
+int  train_bench(const Config *c, int n, double *ms, const JemppEvents *ev, Err *err);
 #endif
