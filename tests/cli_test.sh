@@ -53,8 +53,9 @@ expect 2 'did you mean jempp-m10?' train --preset jempp-m1O
 expect 2 'stray: expected options alone' train stray
 expect 2 'expected --out RUN too' train --resume
 expect 2 'expected one run or model' sample
-expect 2 'expected a run or model, and pictures' predict
+expect 2 'jempp predict: found 1 names, expected a run or model, and pictures' predict one
 expect 2 'a file to write' export one
+expect 2 'jempp bench: stray: expected options alone' bench stray
 expect 2 'expected one run folder' report
 expect 1 'nosuch: no such run folder' report nosuch
 expect 2 'expected list, check NAME or fetch NAME' data

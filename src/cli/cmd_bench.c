@@ -5,10 +5,13 @@ int cmd_bench(int argc, char **argv) {
     JemppErr err = { 0 };
     JemppOptions *o = cli_options("bench", argc, argv, &err);
     if (!o) return cli_fail(&err);
-    JemppEvents ev = cli_events();
-    char *text = jempp_bench(o, &ev, &err);
-    jempp_terminal_close(&ev);
-    const int rc = cli_print(text, &err);
+    int rc = EXIT_USAGE;
+    if (cli_no_names("bench", o)) {
+        JemppEvents ev = cli_events();
+        char *text = jempp_bench(o, &ev, &err);
+        jempp_terminal_close(&ev);
+        rc = cli_print(text, &err);
+    }
     jempp_options_free(o);
     return rc;
 }

@@ -10,5 +10,5 @@ static int judge(Jempp *j, const JemppOptions *o) {
 }
 
 int cmd_eval(int argc, char **argv) {
-    return cli_with_model("eval", argc, argv, 1, "one run or model", judge);
+    return cli_with_model("eval", argc, argv, 1, 1, "one run or model", judge);
 }

@@ -9,6 +9,6 @@ static int export_to(Jempp *j, const JemppOptions *o) {
 }
 
 int cmd_export(int argc, char **argv) {
-    return cli_with_model("export", argc, argv, 2, "a run or model, and a file to write",
+    return cli_with_model("export", argc, argv, 2, 2, "a run or model, and a file to write",
                           export_to);
 }

@@ -1,5 +1,6 @@
 // cmd_predict.c - jempp predict: the class of pictures, and whether they are of the known kind.
 #include "cli/cli.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,16 +106,6 @@ static int predict_all(Jempp *j, const JemppOptions *o) {
 }
 
 int cmd_predict(int argc, char **argv) {
-    JemppErr err = { 0 };
-    JemppOptions *o = cli_options("predict", argc, argv, &err);
-    if (!o) return cli_fail(&err);
-    int rc = EXIT_USAGE;
-    Jempp *j = NULL;
-    if (jempp_n_files(o) < 2)
-        fprintf(stderr, "jempp predict: expected a run or model, and pictures\n");
-    else if (!(j = jempp_open(o, jempp_file(o, 0), &err))) rc = cli_fail(&err);
-    else rc = predict_all(j, o);
-    jempp_close(j);
-    jempp_options_free(o);
-    return rc;
+    return cli_with_model("predict", argc, argv, 2, INT_MAX, "a run or model, and pictures",
+                          predict_all);
 }

@@ -59,5 +59,5 @@ static int sample(Jempp *j, const JemppOptions *o) {
 }
 
 int cmd_sample(int argc, char **argv) {
-    return cli_with_model("sample", argc, argv, 1, "one run or model", sample);
+    return cli_with_model("sample", argc, argv, 1, 1, "one run or model", sample);
 }

@@ -23,9 +23,7 @@ int cmd_train(int argc, char **argv) {
     JemppOptions *o = cli_options("train", argc, argv, &err);
     if (!o) return cli_fail(&err);
     int rc = EXIT_USAGE;
-    if (jempp_n_files(o)) {
-        fprintf(stderr, "jempp train: %s: expected options alone\n", jempp_file(o, 0));
-    } else {
+    if (cli_no_names("train", o)) {
         JemppEvents ev = cli_events();
         const int failed = jempp_train(o, &ev, &result, &err);
         jempp_terminal_close(&ev);

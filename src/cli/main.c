@@ -60,14 +60,14 @@ JemppOptions *cli_options(const char *command, int argc, char **argv, JemppErr *
     return NULL;
 }
 
-int cli_with_model(const char *command, int argc, char **argv, int n, const char *expected,
-                   int (*work)(Jempp *, const JemppOptions *)) {
+int cli_with_model(const char *command, int argc, char **argv, int least, int most,
+                   const char *expected, int (*work)(Jempp *, const JemppOptions *)) {
     JemppErr err = { 0 };
     JemppOptions *o = cli_options(command, argc, argv, &err);
     if (!o) return cli_fail(&err);
     int rc = EXIT_USAGE;
     Jempp *j = NULL;
-    if (jempp_n_files(o) != n)
+    if (jempp_n_files(o) < least || jempp_n_files(o) > most)
         fprintf(stderr, "jempp %s: found %d names, expected %s\n", command, jempp_n_files(o),
                 expected);
     else if (!(j = jempp_open(o, jempp_file(o, 0), &err))) rc = cli_fail(&err);
@@ -75,6 +75,12 @@ int cli_with_model(const char *command, int argc, char **argv, int n, const char
     jempp_close(j);
     jempp_options_free(o);
     return rc;
+}
+
+int cli_no_names(const char *command, const JemppOptions *o) {
+    if (!jempp_n_files(o)) return 1;
+    fprintf(stderr, "jempp %s: %s: expected options alone\n", command, jempp_file(o, 0));
+    return 0;
 }
 
 int cli_int(const JemppOptions *o, const char *name) {
