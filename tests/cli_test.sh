@@ -20,6 +20,14 @@ expect() {
     grep -qF -e "$words" out err || bad "jempp $*: no '$words'"
 }
 
+# wait_for FILE PID: until the program has written it, however busy the machine, or has ended
+wait_for() {
+    for _ in $(seq 3000); do
+        [ ! -e "$1" ] && kill -0 "$2" 2>/dev/null || return 0
+        sleep 0.1
+    done
+}
+
 is_json() {
     command -v python3 >/dev/null || return 0
     python3 -m json.tool out >/dev/null 2>err || bad "jempp $*: not JSON"
@@ -194,8 +202,7 @@ fi
 cp -r run stopped
 rm stopped/eval.json
 "$jempp" eval stopped --tasks acc,attack --limit 1000 --attack-steps 5000 --threads 1 >out 2>err </dev/null &
-for _ in $(seq 100); do [ -e stopped/eval.json ] && break; sleep 0.1; done
-sleep 0.3
+wait_for stopped/eval.json $!
 kill -INT $!
 wait $!
 [ $? = 1 ] || bad "an evaluation that was stopped has not failed"
@@ -213,7 +220,7 @@ exec 3>&-
 # ---- a signal saves and stops
 "$jempp" train $net --data shapes --iterations 1000000 --batch 16 --steps 1 --px shared --buffer 64 \
     --train-images 200 --valid-images 100 --threads 1 --out long >out 2>err </dev/null &
-for _ in $(seq 100); do [ -e long/last.safetensors ] && break; sleep 0.1; done
+wait_for long/last.safetensors $!
 kill -TERM $!
 wait $! || bad "exit code $? after SIGTERM"
 grep -q 'jempp train --resume --out long' out || bad "it does not say how to go on"

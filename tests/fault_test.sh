@@ -24,7 +24,7 @@ start() {       # start OPTION...: in the background; returns when steps are bei
     : >err
     "$jempp" train "$@" >out 2>err </dev/null &
     pid=$!
-    for _ in $(seq 600); do
+    for _ in $(seq 6000); do
         { grep -q 'it/s' err || ! kill -0 $pid; } 2>/dev/null && return
         sleep 0.05
     done
@@ -100,7 +100,7 @@ check "once" [ ! -e "$picture" ]
 
 # shellcheck disable=SC2086
 start $tiny --steps 20000 --iterations 9 --out slow
-kill -TERM $pid; sleep 0.2; kill -TERM $pid; await
+while kill -TERM $pid 2>/dev/null; do sleep 0.2; done; await         # of two at once a busy machine sees one
 check "a second signal ends it at once" [ $code = 143 ]
 # shellcheck disable=SC2086
 start $tiny --iterations 1000000 --out one
