@@ -206,7 +206,7 @@ wait_for stopped/eval.json $!
 kill -INT $!
 wait $!
 [ $? = 1 ] || bad "an evaluation that was stopped has not failed"
-grep -q 'tasks are done and kept in stopped/eval.json: stopped' err || bad "it does not say what is kept"
+grep -q 'jempp: 1 of 2 tasks are done and kept in stopped/eval.json: stopped' err || bad "it does not say what is kept"
 grep -q '"top1"' stopped/eval.json || bad "the finished task is lost"
 
 # ---- a reader that leaves early is no failure

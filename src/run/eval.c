@@ -792,13 +792,15 @@ char *eval_text(Jempp *m, const Config *use, const JemppEvents *ev, Err *err) {
     e->m = m;
     e->use = use;
     e->ev = ev;
-    int rc = eval_open(e, err), done = 0;
+    int rc = eval_open(e, err), done = 0, all = 0;
+    for (int i = 0; i < N_TASK; i++) all += e->wanted >> i & 1;
     for (int i = 0; !rc && i < N_TASK; i++) {
         if (!(e->wanted >> i & 1)) continue;
         rc = run_task(e, i, err);
         done += !rc;
     }
-    if (rc && done) err_prefix(err, "%d tasks are done and kept in %s/eval.json", done, e->dir);
+    if (rc && done)
+        err_prefix(err, "%d of %d tasks are done and kept in %s/eval.json", done, all, e->dir);
     char *text = rc || draw(e, err) ? NULL : result(e, err);
     eval_close(e);
     free(e);
