@@ -17,7 +17,7 @@ const FigureInfo figure_info[N_FIGURE] = {
                           "the two agree. Below, how many images each bin holds (logarithmic)." },
     [FIG_DENSITY] = { "density", "log p(x), in and out of distribution",
                       "log p(x) is known up to a constant: LSE of the logits. The outermost "
-                      "thousandth of the images may lie beyond the axis." },
+                      "bars count all that lies beyond them." },
     [FIG_ROC] = { "roc", "Out-of-distribution detection",
                   "In-distribution images count as positive; the number is the area under the "
                   "curve (AUROC)." },
@@ -215,20 +215,6 @@ static const double *percent(const Draft *d, const double *count, int n) {
     return v;
 }
 
-// Where all but the outermost thousandth of a histogram lies: a few strays do not squeeze the rest.
-static void bulk(const double *count, const double *edge, int n, double *lo, double *hi) {
-    double sum = 0, before = 0;
-    for (int i = 0; i < n; i++) sum += isfinite(count[i]) ? count[i] : 0;
-    for (int i = 0; i < n; i++) {
-        const double after = before + (isfinite(count[i]) ? count[i] : 0);
-        if (after > 0.001 * sum && before < 0.999 * sum) {
-            *lo = fmin(*lo, edge[i]);
-            *hi = fmax(*hi, edge[i + 1]);
-        }
-        before = after;
-    }
-}
-
 // One scale for all sets, unless one of them would be a needle on it.
 static int density(const Draft *d) {
     const Eval *e = &d->r->eval;
@@ -236,14 +222,11 @@ static int density(const Draft *d) {
     double lo = INFINITY, hi = -INFINITY, least = INFINITY;
     for (int i = 0; i < e->ood.n_set; i++) {
         const OodScore *s = &e->ood.set[i].score[SCORE_LOGPX];
-        double l = INFINITY, h = -INFINITY;
         if (!s->n_hist) continue;
         n++;
-        bulk(s->in, s->edge, s->n_hist, &l, &h);
-        bulk(s->out, s->edge, s->n_hist, &l, &h);
-        lo = fmin(lo, l);
-        hi = fmax(hi, h);
-        least = fmin(least, h - l);
+        lo = fmin(lo, s->edge[0]);
+        hi = fmax(hi, s->edge[s->n_hist]);
+        least = fmin(least, s->edge[s->n_hist] - s->edge[0]);
     }
     if (!n) return 0;
     const int shared = least > (hi - lo) / 5;
@@ -257,10 +240,8 @@ static int density(const Draft *d) {
                                      short_name(d, set->name)),
                       .x_label = "log p(x) + constant",
                       .y_label = "% of images" };
-        if (!shared) lo = INFINITY, hi = -INFINITY;
-        bulk(s->in, s->edge, s->n_hist, &lo, &hi);
-        bulk(s->out, s->edge, s->n_hist, &lo, &hi);
-        if (lo < hi) p->x_lo = lo, p->x_hi = hi;
+        p->x_lo = shared ? lo : s->edge[0];
+        p->x_hi = shared ? hi : s->edge[s->n_hist];
         add(p, PLOT_HIST, INK_GREEN, words(d, "in: %s", short_name(d, e->ood.in_name)), s->n_hist,
             s->edge, percent(d, s->in, s->n_hist));
         add(p++, PLOT_HIST, INK_RED, words(d, "out: %s", short_name(d, set->name)), s->n_hist,
