@@ -639,7 +639,8 @@ static int hash_model(Eval *e, Err *err) {
     return reader_close(&r, err);
 }
 
-// Results of the same model and images stay in the file until the same task is done again.
+// Results of the same model stay in the file until the same task is done again. All are on one set, with
+// whose figures the paper's are compared.
 static int read_old(Eval *e, Err *err) {
     char path[600], *text;
     size_t n;
@@ -651,7 +652,11 @@ static int read_old(Eval *e, Err *err) {
     if (rc) return -1;
     const char *of = json_string(json_get(e->old, "md5")),
                *on = json_string(json_get(e->old, "data"));
-    if (of && on && !strcmp(of, e->md5) && !strcmp(on, e->data)) return 0;
+    if (of && !strcmp(of, e->md5))
+        return !on || !strcmp(on, e->data)
+                   ? 0
+                   : err_set(err, ERR_ARG, "%s: has results on %s; --out says where those on %s go",
+                             path, on, e->data);
     json_free(e->old);
     e->old = NULL;
     return 0;
