@@ -131,7 +131,8 @@ enum { PATIENT = 60, IMPATIENT = 2 };  // seconds: a busy machine may keep the s
 
 static void fetched(const FetchSet *f, const char *path) {
     Err err = { 0 };
-    if (fetch_set(f, in_root("data"), url_of(path), PATIENT, NULL, NULL, &err)) fail_msg("%s", err.msg);
+    if (fetch_set(f, in_root("data"), url_of(path), PATIENT, NULL, NULL, &err))
+        fail_msg("%s", err.msg);
 }
 
 static void refused(const FetchSet *f, const char *url, const char *why) {
