@@ -2,6 +2,7 @@
 // tools/make_golden_eval.py), and what evaluation is made of besides.
 #include "golden.h"
 #include "run/attack.h"
+#include "run/eval.h"
 #include "run/metrics.h"
 #include "run/outside.h"
 #include <stdio.h>
@@ -419,6 +420,28 @@ static void interpolated_pictures_lie_in_the_middle(void **state) {
     assert_non_null(strstr(err.msg, "expected more than 100"));
 }
 
+// ---- the table -----------------------------------------------------------------------------------
+
+// What is not evaluated again comes out of a file that may be a stranger's.
+static void a_table_cannot_steer_the_terminal(void **state) {
+    (void)state;
+    static const char text[] =
+        "{ \"model\": \"\\u001b[2J\", \"data\": \"shapes\", \"tasks\": { \"ood\": { \"sets\": ["
+        "{ \"name\": \"\\u0007bell\", \"scores\": { \"logpx\": { \"auroc\": 0.5, \"fpr95\": 1 } } } ] } } }";
+    Json *doc;
+    Config c;
+    Err why = { 0 };
+    config_defaults(&c);
+    OK(json_parse(&doc, text, sizeof text - 1, 32, "a file", err));
+    char *table = eval_table(doc, &c, &why);
+    assert_non_null(table);
+    assert_non_null(strstr(table, "?[2J"));
+    assert_non_null(strstr(table, "?bell "));
+    for (const char *s = table; *s; s++) assert_true(*s == '\n' || (*s >= 0x20 && *s < 0x7f));
+    free(table);
+    json_free(doc);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_equal_scikit_learns),
@@ -431,6 +454,7 @@ int main(void) {
         cmocka_unit_test(slopes_match_finite_differences),
         cmocka_unit_test(made_up_sets_are_what_they_say),
         cmocka_unit_test(interpolated_pictures_lie_in_the_middle),
+        cmocka_unit_test(a_table_cannot_steer_the_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

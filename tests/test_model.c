@@ -84,6 +84,11 @@ static void a_model_carries_its_names_and_threshold(void **state) {
     assert_string_equal(m.class_name[0], "cat");
     assert_string_equal(m.class_name[2], "2");
     model_close(&m);
+    spoil("classes", "\x1b[2Jcat\ndo\x07g\nowl", NULL);          // they are printed by predict
+    OK(open_model(&m, bad, err));
+    assert_string_equal(m.class_name[0], "?[2Jcat");
+    assert_string_equal(m.class_name[1], "do?g");
+    model_close(&m);
 }
 
 // Else `sample` would write its animation wherever the model's maker liked.

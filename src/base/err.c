@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Names out of foreign files end up in messages: what could steer a terminal becomes '?'.
-static void tame(char *s) {
+void tame(char *s) {
     for (; *s; s++)
         if (((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7f) *s = '?';
 }

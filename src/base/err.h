@@ -25,4 +25,8 @@ int err_set(Err *err, ErrKind kind, const char *fmt, ...) __attribute__((format(
 
 // Puts "prefix: " before the message that is already there; returns -1.
 int err_prefix(Err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+// Names out of foreign files end up on terminals, which control characters could steer: all but
+// line ends and tabs become '?'.
+void tame(char *s);
 #endif

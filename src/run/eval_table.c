@@ -143,7 +143,10 @@ char *eval_table(const Json *doc, const Config *run, Err *err) {
         put_attack(&t);
         put_samples(&t);
         put_speed(&t);
-        if (!fclose(t.f)) return text;
+        if (!fclose(t.f)) {
+            tame(text);
+            return text;
+        }
     }
     free(text);
     err_set(err, ERR_MEM, "out of memory for a table");

@@ -68,6 +68,7 @@ static int read_names(Jempp *m, const St *st, Err *err) {
     m->class_name = arena_alloc(&m->arena, (size_t)n, sizeof *m->class_name);
     char *names = arena_strdup(&m->arena, text ? text : "");
     if (arena_ok(&m->arena, "class names", err)) return -1;
+    tame(names);
     for (int i = 0; i < n; i++) {
         char *end = strchr(names, '\n');
         if (end) *end = 0;
