@@ -427,7 +427,8 @@ static void a_table_cannot_steer_the_terminal(void **state) {
     (void)state;
     static const char text[] =
         "{ \"model\": \"\\u001b[2J\", \"data\": \"shapes\", \"tasks\": { \"ood\": { \"sets\": ["
-        "{ \"name\": \"\\u0007bell\", \"scores\": { \"logpx\": { \"auroc\": 0.5, \"fpr95\": 1 } } } ] } } }";
+        "{ \"name\": \"\\u0007bell\", \"scores\": { \"logpx\": { \"auroc\": 0.5, \"fpr95\": 1 } } "
+        "} ] } } }";
     Json *doc;
     Config c;
     Err why = { 0 };

@@ -131,14 +131,13 @@ enum { PATIENT = 60, IMPATIENT = 2 };  // seconds: a busy machine may keep the s
 
 static void fetched(const FetchSet *f, const char *path) {
     Err err = { 0 };
-    if (fetch_set(f, in_root("data"), url_of(path), PATIENT, NULL, NULL, &err))
-        fail_msg("%s", err.msg);
+    if (fetch_set(f, in_root("data"), url_of(path), PATIENT, NULL, &err)) fail_msg("%s", err.msg);
 }
 
 static void refused(const FetchSet *f, const char *url, const char *why) {
     Err err = { 0 };
     const int patience = strstr(url, "/stall/") ? IMPATIENT : PATIENT;
-    assert_int_equal(fetch_set(f, in_root("data"), url, patience, NULL, NULL, &err), -1);
+    assert_int_equal(fetch_set(f, in_root("data"), url, patience, NULL, &err), -1);
     if (!strstr(err.msg, why)) fail_msg("said \"%s\", expected \"%s\"", err.msg, why);
 }
 
@@ -254,7 +253,7 @@ static void a_whole_download_that_was_not_unpacked_is_not_fetched_again(void **s
     assert_int_equal(dir_make(in_root("data/set"), NULL), 0);
     assert_int_equal(link(in_root("served/good.tar.gz"), in_root("data/set/set.tar.gz.part")), 0);
     Err err = { 0 };
-    if (fetch_set(&f, in_root("data"), "http://127.0.0.1:9/", PATIENT, NULL, NULL, &err))
+    if (fetch_set(&f, in_root("data"), "http://127.0.0.1:9/", PATIENT, NULL, &err))
         fail_msg("%s", err.msg);
     is_unpacked();
 }
@@ -328,11 +327,16 @@ typedef struct {
     uint64_t done, total;
 } Seen;
 
-static void note(void *ctx, uint64_t done, uint64_t total) {
+static void note(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit,
+                 const char *text) {
+    (void)first, (void)text;
     Seen *seen = ctx;
     assert_true(done >= seen->done);
+    assert_string_equal(unit, "KiB");
     *seen = (Seen){ seen->calls + 1, done, total };
 }
+
+static int when_half_is_there(void *ctx) { return ((const Seen *)ctx)->done >= 90; }
 
 static void progress_counts_up_to_the_whole(void **state) {
     (void)state;
@@ -341,16 +345,32 @@ static void progress_counts_up_to_the_whole(void **state) {
     f.file[1].name = NULL;
     Seen seen = { 0 };
     refused(&f, url_of("/cut"), "closed");
-    assert_int_equal(fetch_set(&f, in_root("data"), url_of("/ok"), PATIENT, note, &seen, NULL), 0);
+    const JemppEvents ev = { .progress = note, .ctx = &seen };
+    assert_int_equal(fetch_set(&f, in_root("data"), url_of("/ok"), PATIENT, &ev, NULL), 0);
     assert_true(seen.calls > 0);
-    assert_int_equal(seen.done, 200000);
-    assert_int_equal(seen.total, 200000);
+    assert_int_equal(seen.done, 200000 / 1024);
+    assert_int_equal(seen.total, 200000 / 1024 + 1);
+}
+
+static void a_download_that_is_stopped_is_gone_on_with(void **state) {
+    (void)state;
+    need_server();
+    FetchSet f = file_set();
+    f.file[1].name = NULL;
+    Err err = { 0 };
+    Seen seen = { 0 };
+    const JemppEvents ev = { .progress = note, .stop = when_half_is_there, .ctx = &seen };
+    assert_int_equal(fetch_set(&f, in_root("data"), url_of("/stall"), PATIENT, &ev, &err), -1);
+    assert_string_equal(err.msg, "stopped");
+    assert_int_equal(err.kind, ERR_IO);
+    assert_true(file_exists(in_root("data/set/one.bin.part")));
+    fetched(&f, "/ok");
 }
 
 static void only_known_sets_can_be_fetched(void **state) {
     (void)state;
     Err err = { 0 };
-    assert_int_equal(data_fetch("shapes", in_root("data"), NULL, NULL, NULL, &err), -1);
+    assert_int_equal(data_fetch("shapes", in_root("data"), NULL, NULL, &err), -1);
     assert_non_null(strstr(err.msg, "shapes: cannot be fetched; cifar10, cifar100"));
 }
 
@@ -359,7 +379,7 @@ static void a_known_set_from_another_place_must_be_the_same(void **state) {
     need_server();
     Err err = { 0 };
     const char *url = url_of("/ok/good.tar.gz");
-    assert_int_equal(data_fetch("cifar10", in_root("data"), url, NULL, NULL, &err), -1);
+    assert_int_equal(data_fetch("cifar10", in_root("data"), url, NULL, &err), -1);
     assert_non_null(strstr(err.msg, "expected c32a1d4ab5d03f1284b67883e8d87530"));
 }
 
@@ -381,6 +401,7 @@ int main(void) {
         TEST(archives_write_nothing_but_the_wanted_members),
         TEST(archives_with_other_contents_are_refused),
         TEST(progress_counts_up_to_the_whole),
+        TEST(a_download_that_is_stopped_is_gone_on_with),
         TEST(only_known_sets_can_be_fetched),
         TEST(a_known_set_from_another_place_must_be_the_same),
     };

@@ -361,15 +361,8 @@ static char *data_check_text(const Config *c, const char *name, Err *err) {
     return NULL;
 }
 
-static void show_fetch(void *ctx, uint64_t done, uint64_t total) {
-    const JemppEvents *ev = ctx;
-    if (ev->progress && total)
-        ev->progress(ev->ctx, 0, done >> 10, (total + 1023) >> 10, "KiB", "");
-}
-
 static char *data_fetch_text(const Config *c, const char *name, const JemppEvents *ev, Err *err) {
-    JemppEvents to = ev ? *ev : (JemppEvents){ 0 };
-    if (data_fetch(name, data_dir(c), c->url[0] ? c->url : NULL, show_fetch, &to, err)) return NULL;
+    if (data_fetch(name, data_dir(c), c->url[0] ? c->url : NULL, ev, err)) return NULL;
     return data_check_text(c, name, err);
 }
 

@@ -3,6 +3,7 @@
 #define DATA_H
 #include "base/arena.h"
 #include "base/err.h"
+#include "jempp.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,10 +43,9 @@ int  picture_load(uint8_t *dst, const char *path, int c, int side, Err *err);
 // ---- what is known, for `jempp data`
 typedef struct { char name[32], about[128], found[512]; int train, test, fetchable; } SetInfo;
 int data_list(const char *dir, SetInfo *info, int max);               // how many were written
-// Downloads and unpacks NAME into dir (or the user's data folder). progress may be NULL.
-typedef void FetchProgress(void *ctx, uint64_t done, uint64_t total);
-int data_fetch(const char *name, const char *dir, const char *url, FetchProgress *progress,
-               void *ctx, Err *err);
+// Downloads and unpacks NAME into dir (or the user's data folder). Where ev stops it, the next try
+// goes on from there.
+int data_fetch(const char *name, const char *dir, const char *url, const JemppEvents *ev, Err *err);
 // What a set is called in a table or legend: "celeba" for "cifar-file:DIR/celeba.bin".
 void data_label(char dst[32], const char *name);
 #endif

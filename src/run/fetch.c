@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/md5.h"
 #include "run/data_files.h"
+#include "run/events.h"
 #include <archive.h>
 #include <archive_entry.h>
 #include <curl/curl.h>
@@ -104,8 +105,7 @@ typedef struct {
     uint64_t    start, size;          // bytes that were there before; bytes now
     double      heard;                // when something last came
     int         patience;             // seconds
-    FetchProgress *progress;
-    void       *ctx;
+    const JemppEvents *ev;
     Err        *err;
 } Download;
 
@@ -140,7 +140,9 @@ static int on_progress(void *ctx, curl_off_t total, curl_off_t now, curl_off_t u
                        curl_off_t up_now) {
     (void)up, (void)up_now, (void)now;
     const Download *d = ctx;
-    if (d->progress && total > 0) d->progress(d->ctx, d->size, d->start + (uint64_t)total);
+    const uint64_t whole = d->start + (uint64_t)total;
+    if (total > 0) tell_progress(d->ev, d->size >> 10, (whole + 1023) >> 10, "KiB", "");
+    if (stopped(d->ev, d->err)) return -1;
     if (now_seconds() - d->heard <= d->patience) return 0;
     return err_set(d->err, ERR_IO, "%s: nothing came for %d s; the next try goes on from there",
                    d->url, d->patience);
@@ -338,28 +340,26 @@ static int file_url(const FetchSet *f, const FetchFile *file, const char *url, c
 }
 
 int fetch_set(const FetchSet *f, const char *dir, const char *url, int patience,
-              FetchProgress *progress, void *ctx, Err *err) {
+              const JemppEvents *ev, Err *err) {
     char folder[MAX_PATH], from[MAX_URL];
     if (path_join(folder, sizeof folder, dir, f->folder, err) || dir_make(folder, err)) return -1;
     Err local = { 0 }; // callbacks need one to look into
     int rc = 0;
     for (int i = 0; !rc && i < FETCH_MAX_FILES && f->file[i].name; i++) {
-        Download d = {
-            .url = from, .patience = patience, .progress = progress, .ctx = ctx, .err = &local
-        };
+        Download d = { .url = from, .patience = patience, .ev = ev, .err = &local };
         rc = file_url(f, &f->file[i], url, from, &local);
         if (!rc) rc = fetch_file(f, &f->file[i], folder, &d);
     }
     return rc ? err_set(err, local.kind, "%s", local.msg) : 0;
 }
 
-int data_fetch(const char *name, const char *dir, const char *url, FetchProgress *progress,
-               void *ctx, Err *err) {
+int data_fetch(const char *name, const char *dir, const char *url, const JemppEvents *ev,
+               Err *err) {
     char home[MAX_PATH];
     if (!dir && data_home(home, err)) return -1;
     for (size_t i = 0; i < sizeof PUBLISHED / sizeof *PUBLISHED; i++)
         if (!strcmp(name, PUBLISHED[i].name))
-            return fetch_set(&PUBLISHED[i], dir ? dir : home, url, PATIENCE, progress, ctx, err);
+            return fetch_set(&PUBLISHED[i], dir ? dir : home, url, PATIENCE, ev, err);
     return err_set(err, ERR_ARG,
                    "%s: cannot be fetched; cifar10, cifar100, svhn, mnist and "
                    "fashion-mnist can",

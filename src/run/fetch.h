@@ -21,7 +21,7 @@ typedef struct {
 // replaces the row's, and names the archive itself where there is one; NULL: the row's. Gives up
 // when nothing arrives for `patience` seconds.
 int fetch_set(const FetchSet *f, const char *dir, const char *url, int patience,
-              FetchProgress *progress, void *ctx, Err *err);
+              const JemppEvents *ev, Err *err);
 // Takes the row's members, and nothing else, out of the archive at `path` into `folder`.
 int fetch_unpack(const FetchSet *f, const char *path, const char *folder, Err *err);
 #endif
