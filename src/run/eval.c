@@ -426,6 +426,10 @@ static double epoch_minutes(Eval *e, double step_ms, double *iteration_ms) {
     return minutes;
 }
 
+static void tell_timed(const Eval *e, int done, const char *what) {
+    tell_progress(e->ev, (uint64_t)done, 3, "measurements", what);
+}
+
 static int task_speed(Eval *e, JsonOut *j, Err *err) {
     const int C = e->m->net.spec.classes;
     double began = 0, step_ms = 0, iteration_ms = 0, lse = 0;
@@ -433,6 +437,7 @@ static int task_speed(Eval *e, JsonOut *j, Err *err) {
     float *z = malloc((size_t)e->batch * (size_t)C * sizeof *z);
     if (!z) return err_set(err, ERR_MEM, "out of memory for logits");
     int rc = 0;
+    tell_timed(e, 0, "classification");
     for (int from = 0, k = -1; !rc && (k < 1 || (n < e->n && now_seconds() - began < 10)); k++) {
         const int m = e->n - from < e->batch ? e->n - from : e->batch;
         if (k == 0) began = now_seconds();
@@ -444,9 +449,12 @@ static int task_speed(Eval *e, JsonOut *j, Err *err) {
     }
     const double rate = n / (now_seconds() - began);
     free(z);
+    tell_timed(e, 1, "a chain's steps");
     if (rc || chain_ms(e, &step_ms, err)) return -1;
+    tell_timed(e, 2, "whole iterations");
     const double minutes = epoch_minutes(e, step_ms, &iteration_ms);
     if (stopped(e->ev, err)) return -1;
+    tell_timed(e, 3, "");
     json_put_int(j, "n", n);
     json_put_int(j, "batch", e->batch);
     json_put_double(j, "images_per_second", rate);              // p(y|x) and log p(x) together
@@ -624,18 +632,16 @@ static int choose_folder(Eval *e, Err *err) {
 }
 
 static int hash_model(Eval *e, Err *err) {
-    enum { PART = 1 << 20 };
     Md5 md5 = md5_start();
     Reader r = reader_open(e->m->path);
-    char *part = malloc(PART);
-    for (uint64_t left = part ? r.size : 0; left;) {
-        const size_t n = left < PART ? (size_t)left : PART;
+    char part[1 << 16];
+    for (uint64_t left = r.size; left;) {
+        const size_t n = left < sizeof part ? (size_t)left : sizeof part;
         read_bytes(&r, part, n);
         md5_add(&md5, part, n);
         left -= n;
     }
     md5_end(&md5, e->md5);
-    free(part);
     return reader_close(&r, err);
 }
 
