@@ -35,7 +35,7 @@ step_of() { "${python:-false}" "$here/same_state.py" "$1" 2>/dev/null; }
 same() { "${python:-true}" "$here/same_state.py" "$1/last.safetensors" "$2/last.safetensors" >err; }
 # every step once and in order, and as many as the state has
 whole_log() {
-    awk -F'\t' -v n="$2" 'NR > 1 && ($1 != NR - 2 || NF != 11) { exit bad = 1 } END { exit bad || (n && NR - 1 != n) }' \
+    awk -F'\t' -v n="$2" 'NR > 1 && ($1 != NR - 2 || NF != 12) { exit bad = 1 } END { exit bad || (n && NR - 1 != n) }' \
         "$1/log.tsv"
 }
 
@@ -194,7 +194,7 @@ check "nor retry" eval '! grep -q "going back" err'
 # shellcheck disable=SC2086
 train $tiny --gap-limit 0.0001 --retries 4 --iterations 70 --out row
 check "the third time in a row it goes further back" grep -q 'going back to step 25 .*(retry 3 of 4)' err
-check "an epoch gone through again is judged again" [ -n "$(awk -F'\t' '$1 == 49 { print $11 }' row/log.tsv)" ]
+check "an epoch gone through again is judged again" [ -n "$(awk -F'\t' '$1 == 49 { print $12 }' row/log.tsv)" ]
 check "and the older state stays" [ "$(step_of row/prev.safetensors)" = "${python:+25}" ]
 # shellcheck disable=SC2086
 train $tiny --conv direct --iterations 51 --out calm

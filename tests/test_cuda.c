@@ -465,6 +465,23 @@ static void chains_and_attacks_agree(void **state) {
     pair_close(&t);
 }
 
+static void dot_products_agree(void **state) {
+    (void)state;
+    static const size_t size[] = { 1, 33, 1024, 100003 };
+    Pair t;
+    pair_open(&t, PREC_FP32, NULL);
+    for (size_t k = 0; k < LEN(size); k++) {
+        real *a[2], *b[2], *out[2];
+        twins(&t, size[k], 3, 1, a);
+        twins(&t, size[k], 4, 1, b);
+        empty_twins(&t, 1, out);
+        for (int i = 0; i < 2; i++) t.dev[i].be.dot(&t.dev[i], size[k], a[i], b[i], out[i]);
+        same(&t, out, 1, 1e-5, "a dot product");
+        bufs_free(&t);
+    }
+    pair_close(&t);
+}
+
 static void optimisers_agree(void **state) {
     (void)state;
     Pair t;
@@ -517,10 +534,12 @@ static void watches_agree(void **state) {
                           .loss_limit = mode == 2 ? (real)1e-3 : 1000,
                           .gap_limit = mode == 3 ? (real)1e-6 : 10,
                           .ce_limit = mode == 6 ? (real)1e-6 : 0,
+                          .up = { 1, (real)0.5, 0 },
+                          .after = mode == 1 ? 2 : CHAIN_AFTER,
                           .n_ring = 8 };
         real *sums[2], *ring[2];
         Now seen[2];
-        twins(&t, 3 * N_SUM, 5, 1, sums);
+        twins(&t, N_SUMS * N_SUM, 5, 1, sums);
         twins(&t, 8 * N_ROW, 0, 0, ring);
         for (int i = 0; i < 2; i++) {
             if (mode == 5)
@@ -764,6 +783,7 @@ int main(void) {
         cmocka_unit_test(pooling_and_layouts_agree),
         cmocka_unit_test(heads_agree),
         cmocka_unit_test(chains_and_attacks_agree),
+        cmocka_unit_test(dot_products_agree),
         cmocka_unit_test(optimisers_agree),
         cmocka_unit_test(watches_agree),
         cmocka_unit_test(batches_agree),

@@ -377,7 +377,7 @@ static void trouble_sets_the_latch(void **state) {
     (void)state;
     Dev dev;
     open_device(&dev, "ref");
-    real g[3] = { 1, 2, 3 }, ring[2 * N_ROW], sums[2 * N_SUM] = { 0 };
+    real g[3] = { 1, 2, 3 }, ring[2 * N_ROW], sums[N_SUMS * N_SUM] = { 0 };
     Now now = { 0 };
     dev.be.check(&dev, 3, g, &now);
     assert_int_equal(now.halt, HALT_NO);
@@ -401,6 +401,16 @@ static void trouble_sets_the_latch(void **state) {
     assert_close(now.gap, 0.02 * 8, 1e-6);
     assert_close(ring[N_ROW + ROW_LOSS], 3 - 1 - 5, 1e-6);
     assert_close(ring[N_ROW + ROW_CE], 2, 1e-6);
+    assert_true(ring[N_ROW + ROW_CLIMB] == 0);
+    w.up = (Energy){ 1, 3, 0 }, w.after = CHAIN_AFTER;          // 2 + 3 * 1 of the promised 20
+    sums[CHAIN_BEFORE * N_SUM + SUM_LSE] = 7, sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 9;
+    sums[CHAIN_BEFORE * N_SUM + SUM_ZY] = 1, sums[CHAIN_AFTER * N_SUM + SUM_ZY] = 2;
+    sums[CHAIN_SLOPE * N_SUM] = -4, sums[CHAIN_SLOPE * N_SUM + 1] = 16;
+    dev.be.watch(&dev, &w, sums, &now, ring);
+    assert_close(ring[N_ROW + ROW_CLIMB], 0.25, 1e-6);
+    dev.be.dot(&dev, 3, (real[]){ 1, -2, 3 }, (real[]){ 4, 5, 6 }, &sums[0]);
+    assert_close(sums[0], 12, 1e-6);
+    now = (Now){ .step = 51 };
     sums[SUM_LSE] = 900;                                       // finite, and far from its samples
     dev.be.watch(&dev, &w, sums, &now, ring);
     assert_int_equal(now.halt, HALT_GAP);

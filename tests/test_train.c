@@ -432,6 +432,7 @@ static void adversarial_training_moves_images_uphill_within_their_ball(void **st
         OK(config_preset(&c, l2 ? "pgd-l2" : "pgd-linf", err));
         strcpy(c.model, "wrn-10-1");
         c.batch = B;
+        c.sigma = 0;                                            // noise leaves the box, an attack comes back
         OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
         open_device(&dev, "ref");
         OK(trainer_open(&t, &dev, &c, &set, 0, err));
@@ -454,6 +455,42 @@ static void adversarial_training_moves_images_uphill_within_their_ball(void **st
         trainer_close(&t);
         set_free(&set);
         dev_close(&dev);
+    }
+}
+
+// Short moves bring what the slope promises, long ones less; so also for one step (what comes after it is
+// then the batch that is learnt from) and along the logit of a class.
+static void the_log_says_what_chains_gain_by_their_first_move(void **state) {
+    (void)state;
+    for (int mode = 0; mode < 4; mode++) {
+        Dev dev;
+        Trainer t;
+        Config c;
+        Set set;
+        real row[N_ROW];
+        config_defaults(&c);
+        strcpy(c.model, "wrn-10-1");
+        c.batch = 8;
+        c.buffer = 16;
+        c.steps = mode & 1 ? 1 : 3;
+        c.conditional = mode >> 1;
+        double climb[3];
+        for (int k = 0; k < 3; k++) {
+            c.step_size = k == 0 ? 0.02 : k == 1 ? 5 : 0;
+            c.clip = k == 1 ? 0 : 1;
+            OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
+            open_device(&dev, "ref");
+            OK(trainer_open(&t, &dev, &c, &set, 0, err));
+            trainer_step(&t);
+            trainer_row(&t, 0, row);
+            climb[k] = (double)row[ROW_CLIMB];
+            trainer_close(&t);
+            set_free(&set);
+            dev_close(&dev);
+        }
+        assert_close(climb[0], 1, 0.04);
+        assert_less(climb[1], 0.9);
+        assert_true(climb[2] == 0);                             // no move, no promise
     }
 }
 
@@ -511,6 +548,7 @@ int main(void) {
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
+        cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
         cmocka_unit_test(devices_take_the_same_steps),

@@ -8,12 +8,14 @@ What follows -- goes to every `jempp train`. Each run has a folder of its own be
 complete is not made again, one that was interrupted goes on. Runs follow one another unless --jobs says
 how many go at once, which is for runs of equal --iterations: with --minutes they would take each other's
 time. Judged are the validation images alone: the weights as they are at the end and, with --ema, their
-running average. The table is printed and written to OUT/table.md."""
+running average. climb is its mean over the last 500 steps (docs/pyld.md). The table is printed and
+written to OUT/table.md."""
 import argparse
 import concurrent.futures
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 
@@ -78,12 +80,12 @@ def judge(a, run, model, kind):
     return tasks["acc"]["top1"], tasks["ece"]["ece"]
 
 
-def last_valid(run):
-    """The last epoch's validation accuracy: of averaged weights where there are some."""
+def column(run, name):
+    """What log.tsv has under a name, in order, empty fields left out."""
     with open(os.path.join(run, "log.tsv")) as f:
-        column = next(f).rstrip("\n").split("\t").index("valid_accuracy")
-        seen = [r[column] for r in (line.rstrip("\n").split("\t") for line in f) if r[column]]
-    return 100 * float(seen[-1])
+        k = next(f).rstrip("\n").split("\t").index(name)
+        fields = (line.rstrip("\n").split("\t")[k] for line in f)
+        return [float(x) for x in fields if x]
 
 
 def result(a, run):
@@ -91,9 +93,9 @@ def result(a, run):
         r = json.load(f)
     plain, plain_ece = judge(a, run, "last.safetensors", "plain")
     one = {"epochs": r["steps"] / r["steps_per_epoch"], "seconds": r["seconds"], "retries": r["retries"],
-           "plain": plain, "plain_ece": plain_ece}
+           "climb": statistics.mean(column(run, "climb")[-500:]), "plain": plain, "plain_ece": plain_ece}
     if float(r["options"]["ema"]) > 0:
-        one["average"] = last_valid(run)
+        one["average"] = 100 * column(run, "valid_accuracy")[-1]    # the last epoch's is of these
         one["average_ece"] = judge(a, run, "best.safetensors", "average")[1]
     return one
 
@@ -101,15 +103,16 @@ def result(a, run):
 def table(vary, seeds, results):
     names = [v.partition("=")[0] for v in vary]
     kinds = [k for k in ("plain", "average") if k in next(iter(results.values()))]
-    head = names + ["epochs", "seconds", "went back"]
+    head = names + ["epochs", "seconds", "went back", "climb"]
     for k in kinds:
         head += [f"{k}: " + ", ".join(f"seed {s}" for s in seeds), "mean", "ECE"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for setting in settings(vary):
         r = [results[setting, s] for s in seeds]
-        mean = lambda key: sum(x[key] for x in r) / len(r)
+        mean = lambda key: statistics.mean(x[key] for x in r)
         row = [v for _, v in setting]
         row += [f"{mean('epochs'):.1f}", f"{mean('seconds'):.0f}", ", ".join(str(x["retries"]) for x in r)]
+        row.append(f"{mean('climb'):.2f}")
         for k in kinds:
             row += [", ".join(f"{x[k]:.2f}" for x in r), f"{mean(k):.2f}", f"{mean(k + '_ece'):.2f}"]
         lines.append("| " + " | ".join(row) + " |")

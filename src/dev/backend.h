@@ -114,11 +114,17 @@ typedef struct {                      // mean + scale * sum_i z_i (row_i - mean)
 } Gauss;
 
 // A training step's losses become a row for the log, and a verdict.
-enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, ROW_HALT, N_ROW };
+enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, ROW_CLIMB, ROW_HALT,
+       N_ROW };
+// Rows of N_SUM: the batches', then how chains made their first move: what they climb before and
+// after it, and g.x before and after it, whose difference is what the slope promised.
+enum { MAX_BATCHES = 3, CHAIN_BEFORE = MAX_BATCHES, CHAIN_AFTER, CHAIN_SLOPE, N_SUMS };
 enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE }; // Now.halt
 typedef struct {
     int    n, n_batch;                // images in a batch; batches
-    Energy e[3];                      // what each batch's sums stand for in the loss
+    Energy e[MAX_BATCHES];            // what each batch's sums stand for in the loss
+    Energy up;                        // what chains climb
+    int    after;                     // the row of sums after their first move
     int    label, px, fake;           // batch with labels, p(x)'s real one, the sampled; -1: none
     real   loss_limit, gap_limit, ce_limit;   // of |loss|, Now.gap, Now.ce - Now.ce_low; 0: off
     int    n_ring;                    // rows in the ring
@@ -178,6 +184,7 @@ typedef struct Backend {
     void  (*margin)(Dev *, const Tensor *z, const int *y, Tensor *dz);
     // sampling and learning
     void  (*langevin)(Dev *, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now);
+    void  (*dot)(Dev *, size_t n, const real *a, const real *b, real *out);
     // a random point of the ball around x0; one step up g, back into the ball, then into [-1, 1]
     void  (*attack_start)(Dev *, Tensor *x, const real *x0, Attack a, Rng key, const Now *now);
     void  (*attack_move)(Dev *, Tensor *x, const Tensor *g, const real *x0, Attack a);

@@ -124,6 +124,28 @@ static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, cons
     cuda_launched(dev, "langevin");
 }
 
+enum { DOT_THREADS = 1024 };
+
+// One block, so that the order of the sum is always the same.
+static __global__ void dot_kernel(size_t n, const float *a, const float *b, float *out) {
+    __shared__ double part[DOT_THREADS / 32];
+    double sum = 0;
+    #pragma unroll 8
+    for (size_t i = threadIdx.x; i < n; i += DOT_THREADS) sum += (double)(a[i] * b[i]);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    sum = warp_sum(part[threadIdx.x]);
+    if (threadIdx.x == 0) *out = (float)sum;
+}
+
+static void dot(Dev *dev, size_t n, const real *a, const real *b, real *out) {
+    if (dev->err.kind) return;
+    dot_kernel<<<1, DOT_THREADS, 0, cuda_of(dev)->stream>>>(n, a, b, out);
+    cuda_launched(dev, "dot");
+}
+
 enum { IMAGE_THREADS = 256 };
 
 // |v - from| over the block; all threads get it.
@@ -318,6 +340,7 @@ void cuda_ops_table(Backend *be) {
     be->head = head;
     be->watch = watch;
     be->langevin = langevin;
+    be->dot = dot;
     be->margin = margin;
     be->attack_start = attack_start;
     be->attack_move = attack_move;

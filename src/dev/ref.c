@@ -387,6 +387,13 @@ static void attack_move(Dev *dev, Tensor *x, const Tensor *g, const real *x0, At
     }
 }
 
+static void dot(Dev *dev, size_t n, const real *a, const real *b, real *out) {
+    (void)dev;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    *out = (real)sum;
+}
+
 static void sgd(Dev *dev, size_t n, real *w, const real *g, real *v, Sgd o, const Now *now) {
     (void)dev;
     if (now->halt) return;
@@ -571,6 +578,7 @@ const Backend backend_ref = {
     .pool_bwd = pool_bwd,
     .head = head,
     .langevin = langevin,
+    .dot = dot,
     .margin = margin,
     .attack_start = attack_start,
     .attack_move = attack_move,

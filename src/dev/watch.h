@@ -7,6 +7,18 @@
 
 RNG_FN real watch_mean(real mean, double v) { return (real)(0.98 * (double)mean + 0.02 * v); }
 
+// What the first move of the chains brought, as a share of what its slope promised: near 1 for short
+// moves, 1/2 where a move ends on the ridge, below 0 where it leaps over it.
+RNG_FN double watch_climb(const Watch *o, const real *sums) {
+    if (o->fake < 0) return 0;
+    const real *from = sums + CHAIN_BEFORE * N_SUM, *to = sums + o->after * N_SUM,
+               *slope = sums + CHAIN_SLOPE * N_SUM;
+    const double promised = (double)slope[1] - (double)slope[0];
+    const double brought = (double)o->up.a * ((double)to[SUM_LSE] - (double)from[SUM_LSE]) +
+                           (double)o->up.b * ((double)to[SUM_ZY] - (double)from[SUM_ZY]);
+    return promised > 0 ? brought / promised : 0;
+}
+
 RNG_FN void watch_step(const Watch *o, const real *sums, Now *now, real *ring) {
     double loss = 0, n = o->n;
     for (int i = 0; i < o->n_batch; i++) {
@@ -36,6 +48,7 @@ RNG_FN void watch_step(const Watch *o, const real *sums, Now *now, real *ring) {
     row[ROW_FX] = (real)fx;
     row[ROW_FXQ] = (real)fxq;
     row[ROW_GAP] = now->gap;
+    row[ROW_CLIMB] = (real)watch_climb(o, sums);
     row[ROW_HALT] = (real)now->halt;
 }
 #endif

@@ -634,6 +634,20 @@ static Shape random_shape(int kind, float side, Rng k) {
                     .si = sinf(turn) / radius };
 }
 
+// Photographs have grain, and densities need it: pictures of even colours alone let log p(x) grow
+// steep beyond measure, until chains leap over its ridges (docs/pyld.md).
+static void add_grain(uint8_t *x, size_t n, Rng k) {
+    enum { SD = 25, FIRST = 64 };      // blocks before FIRST belong to the shape
+    for (size_t i = 0; i < n; i += 4) {
+        float z[4];
+        rng_normal4(k, (uint32_t)(FIRST + i / 4), z);
+        for (size_t j = i; j < n && j < i + 4; j++) {
+            const float v = (float)x[j] + SD * z[j - i] + 0.5f;
+            x[j] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+        }
+    }
+}
+
 static void draw_shape(uint8_t *x, int side, int kind, Rng k) {
     const Shape s = random_shape(kind, (float)side, k);
     const float lean = 6.2831853f * rng_uniform(k, 4); // where the ground grows brighter
@@ -652,6 +666,7 @@ static void draw_shape(uint8_t *x, int side, int kind, Rng k) {
                 x[(c * side + row) * side + col] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
             }
         }
+    add_grain(x, 3 * (size_t)side * (size_t)side, k);
 }
 
 int draw_shapes(Set *s, Half half, const DataOpts *o, Err *err) {

@@ -113,17 +113,17 @@ static void add_valid(const Draft *d, Panel *p) {
     if (n) add(p, PLOT_LINE, INK_RED, "validation", n, x, y);
 }
 
-// Runs without chains log zeros there.
-static int has_chains(const Log *log) {
+// Runs without chains log zeros there, older ones nothing.
+static int has(const Log *log, LogColumn k) {
     for (int i = 0; i < log->n; i++)
-        if (isfinite(log->column[LOG_FXQ][i]) && log->column[LOG_FXQ][i] != 0) return 1;
+        if (isfinite(log->column[k][i]) && log->column[k][i] != 0) return 1;
     return 0;
 }
 
 static int curves(const Draft *d) {
     const Log *log = &d->r->log;
     if (!log->n) return 0;
-    const int chains = has_chains(log), n = chains ? 4 : 3;
+    const int chains = has(log, LOG_FXQ), n = chains ? 4 : 3;
     Panel *p = panels(d, n, 2, 960, 320);
     if (!p) return 1;
     p[0] = (Panel){ .title = "Accuracy, %", .y_hi = 100 };
@@ -136,8 +136,11 @@ static int curves(const Draft *d) {
         p[2] = (Panel){ .title = "log p(x), up to a constant" };
         add_means(d, &p[2], LOG_FX, 1, INK_BLUE, "real images, f(x)");
         add_means(d, &p[2], LOG_FXQ, 1, INK_RED, "sampled images, f(x_q)");
-        p[3] = (Panel){ .title = "Running mean of |f(x) - f(x_q)|" };
-        add_means(d, &p[3], LOG_GAP, 1, INK_GREEN, "gap");
+        p[3] = (Panel){ .title = "Chains" };
+        add_means(d, &p[3], LOG_GAP, 1, INK_GREEN, "gap: running mean of |f(x) - f(x_q)|");
+        if (has(log, LOG_CLIMB))
+            add_means(d, &p[3], LOG_CLIMB, 1, INK_BLUE,
+                      "climb: a first move, of what its slope promised");
     } else {
         p[2] = (Panel){ .title = "Learning rate" };
         add_means(d, &p[2], LOG_LR, 1, INK_GREEN, "rate");

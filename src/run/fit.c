@@ -180,7 +180,7 @@ static int write_record(Fit *f, Err *err) {
 // ---- the log --------------------------------------------------------------------------------------
 
 static const char log_head[] =
-    "step\tepoch\tseconds\tlr\tloss\tce\taccuracy\tfx\tfxq\tgap\tvalid_accuracy\n";
+    "step\tepoch\tseconds\tlr\tloss\tce\taccuracy\tfx\tfxq\tgap\tclimb\tvalid_accuracy\n";
 
 // Opens log.tsv for appending, cut back to the lines before `step`.
 static int open_log(Fit *f, uint64_t step, Err *err) {
@@ -210,11 +210,11 @@ static void drain_log(Fit *f, double valid) {
     real row[N_ROW] = { 0 };
     for (; f->logged < f->t.step; f->logged++) {
         trainer_row(&f->t, f->logged, row);
-        fprintf(f->log, "%" PRIu64 "\t%.4f\t%.2f\t%.6g\t%.6g\t%.6g\t%.4f\t%.6g\t%.6g\t%.5g\t",
+        fprintf(f->log, "%" PRIu64 "\t%.4f\t%.2f\t%.6g\t%.6g\t%.6g\t%.4f\t%.6g\t%.6g\t%.5g\t%.4g\t",
                 f->logged, (double)(f->logged + 1) / (double)f->t.per_epoch, spent(f),
                 (double)row[ROW_LR], (double)row[ROW_LOSS], (double)row[ROW_CE],
                 (double)row[ROW_RIGHT], (double)row[ROW_FX], (double)row[ROW_FXQ],
-                (double)row[ROW_GAP]);
+                (double)row[ROW_GAP], (double)row[ROW_CLIMB]);
         if (f->logged + 1 == f->t.step && !isnan(valid)) fprintf(f->log, "%.4f", valid);
         fputc('\n', f->log);
     }
@@ -388,6 +388,21 @@ static int note_divergence(const Fit *f, int reason, Err *err) {
     return 0;
 }
 
+// Chains that get less than a third of what their slopes promise leap over the ridges they climb.
+static const char *advice(Fit *f, uint64_t at) {
+    const uint64_t n = at < 100 ? at : 100;
+    real row[N_ROW] = { 0 };
+    double climb = 0;
+    for (uint64_t i = at - n; i < at; i++) {
+        trainer_row(&f->t, i, row);
+        climb += (double)row[ROW_CLIMB] / (double)n;
+    }
+    return climb < 1.0 / 3 && f->t.watch.fake >= 0
+               ? "chains leapt too far (climb in log.tsv): a smaller --step-size or more noise on "
+                 "real images (--px shared --sigma 0.1) may"
+               : "more chain steps (--steps), a smaller --step-size or a lower --lr may";
+}
+
 // Back to the last good state, with other random numbers; after repeated trouble with half the rate. It
 // is saved as such: a run that is killed now goes on with what was learnt of the trouble.
 static int go_back(Fit *f, int reason, Err *err) {
@@ -400,10 +415,8 @@ static int go_back(Fit *f, int reason, Err *err) {
         say(f, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
             reasons[reason], f->cfg.retries);
         return err_set(err, ERR_DIVERGED,
-                       "%s: diverged near step %" PRIu64
-                       " (%s) and %d retries did not help; more chain steps "
-                       "(--steps), a lower --lr or a smaller --step-size may",
-                       f->out, at, reasons[reason], f->cfg.retries);
+                       "%s: diverged near step %" PRIu64 " (%s) and %d retries did not help; %s",
+                       f->out, at, reasons[reason], f->cfg.retries, advice(f, at));
     }
     const double spent_so_far = spent(f);
     const double scale = ++f->bad_in_a_row > 1 ? f->t.lr_scale / 2 : f->t.lr_scale;

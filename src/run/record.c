@@ -120,7 +120,7 @@ static int table_read(Table *t, Arena *a, Err *err) {
 
 static const char *const LOG_NAME[N_LOG] = { "step", "epoch", "seconds",       "lr",
                                              "loss", "ce",    "accuracy",      "fx",
-                                             "fxq",  "gap",   "valid_accuracy" };
+                                             "fxq",  "gap",   "climb", "valid_accuracy" };
 
 // step and epoch lead; a log whose steps do not rise was put together by something else
 static int check_steps(const Table *t, Err *err) {

@@ -10,7 +10,7 @@
 // ---- log.tsv: a row a step. What a run does not have (a column, a value) is NaN.
 typedef enum {
     LOG_STEP, LOG_EPOCH, LOG_SECONDS, LOG_LR, LOG_LOSS, LOG_CE, LOG_ACCURACY, LOG_FX, LOG_FXQ,
-    LOG_GAP, LOG_VALID, N_LOG
+    LOG_GAP, LOG_CLIMB, LOG_VALID, N_LOG
 } LogColumn;
 
 typedef struct {

@@ -39,7 +39,11 @@ void trainer_gather(Trainer *t) {
 void trainer_chain(Trainer *t) {
     if (t->watch.fake < 0) return;
     const TrainBatch *fake = &t->batch[t->watch.fake];
-    sample_run(&t->sampling, &t->chain, fake->x, fake->y, t->sums, key_of(t, RNG_LANGEVIN), t->now);
+    const int row[] = { CHAIN_BEFORE, CHAIN_AFTER, t->watch.fake };
+    for (int k = 0; k < t->chain.steps; k++)                // the first move is looked at
+        sample_step(&t->sampling, &t->chain, k, fake->x, fake->y,
+                    t->sums + row[k < 2 ? k : 2] * N_SUM, k ? NULL : t->sums + CHAIN_SLOPE * N_SUM,
+                    key_of(t, RNG_LANGEVIN), t->now);
 }
 
 void trainer_attack(Trainer *t) {
@@ -188,6 +192,8 @@ static void objective(Trainer *t) {
                         .label = 0,
                         .px = generative ? real_at : -1,
                         .fake = fake_at,
+                        .up = t->chain.energy,
+                        .after = c->steps > 1 ? CHAIN_AFTER : fake_at,
                         .loss_limit = (real)c->loss_limit,
                         .gap_limit = (real)c->gap_limit,
                         .ce_limit = pyx + pxy > 0 ? (real)c->ce_limit : 0,
@@ -211,10 +217,11 @@ static int open_batches(Trainer *t, Err *err) {
     t->index = dev->be.alloc(dev, B * sizeof(int), "a batch");
     t->index2 = dev->be.alloc(dev, B * sizeof(int), "a batch");
     t->now = dev->be.alloc(dev, sizeof(Now), "the step");
-    t->sums = dev->be.alloc(dev, MAX_BATCHES * N_SUM * sizeof(real), "sums");
+    t->sums = dev->be.alloc(dev, N_SUMS * N_SUM * sizeof(real), "sums");
     t->ring = dev->be.alloc(dev, N_RING * N_ROW * sizeof(real), "the log");
     if (dev_check(dev, err)) return -1;
     dev->be.zero(dev, t->now, sizeof(Now));
+    dev->be.zero(dev, t->sums, N_SUMS * N_SUM * sizeof(real));
     dev->be.zero(dev, t->ring, N_RING * N_ROW * sizeof(real));
     return 0;
 }

@@ -8,7 +8,7 @@
 #include "run/replay.h"
 #include "run/sample.h"
 
-enum { MAX_BATCHES = 3, N_RING = 1024 };
+enum { N_RING = 1024 };
 
 typedef struct {                  // images that go through the net as a batch of their own
     real  *x;                     // on the device: [batch][dim]
@@ -35,7 +35,7 @@ typedef struct {
     int     *index, *index2;      // on the device: rows of the training set
     real    *x0;                  // on the device: images before an attack, or NULL
     Now     *now;                 // on the device
-    real    *sums, *ring;         // on the device: [MAX_BATCHES][N_SUM]; [N_RING][N_ROW]
+    real    *sums, *ring;         // on the device: [N_SUMS][N_SUM]; [N_RING][N_ROW]
     uint64_t step;                // the next one
     uint64_t per_epoch;           // steps
     uint64_t seed;                // of this attempt
