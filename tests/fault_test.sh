@@ -180,6 +180,7 @@ check "a gap beyond its limit ends as divergence" \
     gives 3 'f(x) and f(x_q) drifted apart' $tiny --gap-limit 0.0001 --retries 2 --iterations 70 --out gap
 check "after each retry was told" \
     [ "$(grep -o 'going back to step [0-9]* with .*(retry [12] of 2)' err | wc -l)" = 2 ]
+check "it says what may help" grep -q 'more chain steps' err
 check "and all are kept for the report" [ "$(grep -c 'drifted apart' gap/diverged.tsv)" = 3 ]
 check "the second with half the rate" grep -q 'half the learning rate (retry 2 of 2)' err
 "$jempp" report gap >out 2>err
@@ -192,6 +193,8 @@ check "and does not begin to count anew" \
     gives 3 'giving up after 2 retries' --resume --out gap
 check "nor retry" eval '! grep -q "going back" err'
 # shellcheck disable=SC2086
+check "chains that leap too far are told from others" gives 3 'chains leapt too far (climb in log.tsv)' $tiny \
+    --step-size 50 --clip 0 --gap-limit 0.05 --retries 0 --iterations 3000 --out leap
 train $tiny --gap-limit 0.0001 --retries 4 --iterations 70 --out row
 check "the third time in a row it goes further back" grep -q 'going back to step 25 .*(retry 3 of 4)' err
 check "an epoch gone through again is judged again" [ -n "$(awk -F'\t' '$1 == 49 { print $12 }' row/log.tsv)" ]
