@@ -7,7 +7,7 @@
 
 RNG_FN real watch_mean(real mean, double v) { return (real)(0.98 * (double)mean + 0.02 * v); }
 
-// What the first move of the chains brought, as a share of what its slope promised: near 1 for short
+// What the chains' first move brought, as a share of what its slope promised: near 1 for short
 // moves, 1/2 where a move ends on the ridge, below 0 where it leaps over it.
 RNG_FN double watch_climb(const Watch *o, const real *sums) {
     if (o->fake < 0) return 0;

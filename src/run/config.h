@@ -13,7 +13,7 @@ typedef enum { BN_REAL, BN_ALL } BnRule;                                    // w
 typedef enum { ATTACK_NONE, ATTACK_LINF, ATTACK_L2 } AttackKind;
 typedef enum { FROM_FRESH, FROM_BUFFER, FROM_STARTS, FROM_CENTRES } SampleFrom;
 typedef enum { BY_PX, BY_PYX } SampleBy;
-typedef enum { SPLIT_TEST, SPLIT_VALID } EvalSplit;                         // whose images are judged
+typedef enum { SPLIT_TEST, SPLIT_VALID } EvalSplit;                       // whose images are judged
 
 typedef struct {
     // run

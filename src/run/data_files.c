@@ -637,12 +637,13 @@ static Shape random_shape(int kind, float side, Rng k) {
 // Photographs have grain, and densities need it: pictures of even colours alone let log p(x) grow
 // steep beyond measure, until chains leap over its ridges (docs/pyld.md).
 static void add_grain(uint8_t *x, size_t n, Rng k) {
-    enum { SD = 25, FIRST = 64 };      // blocks before FIRST belong to the shape
-    for (size_t i = 0; i < n; i += 4) {
-        float z[4];
-        rng_normal4(k, (uint32_t)(FIRST + i / 4), z);
-        for (size_t j = i; j < n && j < i + 4; j++) {
-            const float v = (float)x[j] + SD * z[j - i] + 0.5f;
+    enum { FIRST = 64 };              // blocks before it belong to the shape
+    for (size_t i = 0; i < n; i += 8) {
+        uint32_t r[4];                // two bytes a pixel: their sum has a standard deviation of 104.5
+        rng_block(k, (uint32_t)(FIRST + i / 8), r);
+        for (size_t j = i; j < n && j < i + 8; j++) {
+            const int two = (int)(r[(j - i) / 2] >> 16 * ((j - i) % 2) & 0xffff);
+            const int v = x[j] + ((two & 255) + (two >> 8) - 255) * 61 / 255;
             x[j] = (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
         }
     }
