@@ -485,7 +485,7 @@ static void the_log_says_what_chains_gain_by_their_first_move(void **state) {
         c.buffer = 16;
         c.steps = mode & 1 ? 1 : 2;
         c.conditional = mode >> 1;
-        c.step_size = 0.02;
+        c.step_size = 0.005;
         assert_close(first_climb(&c, &set), 1, 0.04);
         c.step_size = 5;
         c.clip = 0;
