@@ -145,17 +145,12 @@ static void a_data_folder_that_is_gone_is_not_looked_into(void **state) {
     model_close(&m);
 }
 
-static int at_once(void *ctx) {
-    (void)ctx;
-    return 1;
-}
-
 static void chains_that_are_stopped_are_no_wrong_argument(void **state) {
     (void)state;
     Jempp m;
     Config use;
     Err why = { 0 };
-    const JemppEvents ev = { .stop = at_once };
+    const JemppEvents ev = { .stop = stop_at_once };
     float image[3 * 8 * 8];
     config_defaults(&use);
     spoil("options", "start = uniform\nbatch = 2\n", NULL);

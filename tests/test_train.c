@@ -498,17 +498,12 @@ static void the_log_says_what_chains_gain_by_their_first_move(void **state) {
     set_free(&set);
 }
 
-static int at_once(void *ctx) {
-    (void)ctx;
-    return 1;
-}
-
 static void timing_of_iterations_can_be_stopped(void **state) {
     (void)state;
     Config c;
     Err why = { 0 };
     double ms[2];
-    const JemppEvents ev = { .stop = at_once };
+    const JemppEvents ev = { .stop = stop_at_once };
     config_defaults(&c);
     strcpy(c.model, "wrn-10-1");
     strcpy(c.device, "ref");

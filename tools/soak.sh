@@ -3,8 +3,8 @@
 # resident memory must stay flat to 1 %, and open descriptors must not grow. JEMPP is the program.
 #
 # Watching begins when everything has happened once (an epoch's evaluation, two checkpoints), however long
-# a busy machine takes over that. What counts is the floor of the first fifth against that of the last:
-# a checkpoint takes memory for a moment, a leak lifts the floor.
+# a busy machine takes over that. What counts is the least of each tenth: a checkpoint takes memory for a
+# moment, a leak lifts the floor.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 seconds=$(awk "BEGIN { print int(60 * ${MINUTES:-30}) }")
@@ -37,15 +37,20 @@ awk '
     END {
         if (NR < 20) { print "too short to tell"; exit 1 }
         for (i = 1; i <= NR; i++) {
-            t = int((i - 1) * 5 / NR)
+            t = int((i - 1) * 10 / NR)
             if (!(t in low) || kib[i] < low[t]) low[t] = kib[i]
             if (!(t in few) || fds[i] < few[t]) few[t] = fds[i]
             if (kib[i] > peak) peak = kib[i]
         }
-        for (t = 0; t < 5; t++) line = line " " low[t] "/" few[t]
-        printf "KiB/descriptors, fifth by fifth:%s; peak %d KiB\n", line, peak
-        growth = 100 * (low[4] - low[0]) / low[0]
-        printf "resident memory %+.2f %% (limit 1), descriptors %+d (limit 0), %d s\n",
-               growth, few[4] - few[0], NR
-        exit growth > 1 || few[4] > few[0]
+        least = most = low[0]
+        for (t = 0; t < 10; t++) {
+            if (low[t] < least) least = low[t]
+            if (low[t] > most) most = low[t]
+            line = line " " low[t] "/" few[t]
+        }
+        printf "KiB/descriptors, tenth by tenth:%s; peak %d KiB\n", line, peak
+        growth = 100 * (most - least) / least
+        printf "resident memory within %.2f %% (limit 1), descriptors %+d (limit 0), %d s\n",
+               growth, few[9] - few[0], NR
+        exit growth > 1 || few[9] > few[0]
     }' "$tmp/seen"
