@@ -21,7 +21,7 @@ one() {         # one TEST: its line, and a line "PASSED FAILED" for the sum
     rc=$?
     ms=$(( (${EPOCHREALTIME/./} - ${start/./}) / 1000 ))
     p=$(count PASSED) f=$(count FAILED) s=$(count SKIPPED)
-    case $t in *.sh) [ $rc = 0 ] && p=1 ;; esac
+    case $t in *.sh) [ $rc$s = 00 ] && p=1 ;; esac
     [ "$s" = 0 ] || note=", $s skipped"
     if [ $rc != 0 ]; then
         [ "$f" != 0 ] || f=1                            # it crashed, or is a script

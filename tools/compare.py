@@ -6,8 +6,8 @@
 
 What follows -- goes to every `jempp train`. Each run has a folder of its own below --out; one that is
 complete is not made again, one that was interrupted goes on. Runs follow one another unless --jobs says
-how many go at once, which is for runs of equal --iterations: with --minutes they would take each other's
-time. Judged are the validation images alone: the weights as they are at the end and, with --ema, their
+how many go at once; with --minutes they would take each other's time, so --seconds S is for these: an iteration
+of each setting is timed alone first (`jempp bench`), and each gets as many as S seconds hold. Judged are the validation images alone: the weights as they are at the end and, with --ema, their
 running average. climb is its mean over the last 500 steps (docs/pyld.md). The table is printed and
 written to OUT/table.md."""
 import argparse
@@ -26,6 +26,7 @@ def arguments():
     p.add_argument("--vary", action="append", default=[], metavar="OPTION=A,B,...")
     p.add_argument("--seeds", default="1")
     p.add_argument("--jobs", type=int, default=1)
+    p.add_argument("--seconds", type=float, default=0)
     p.add_argument("--jempp", default=os.environ.get("JEMPP", "build/jempp"))
     p.add_argument("train", nargs="*", metavar="-- train options")
     a = p.parse_args()
@@ -47,7 +48,21 @@ def call(command, log):
         return subprocess.run(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL).returncode
 
 
-def train(a, setting, seed):
+def iterations(a, setting):
+    """Options that give a setting its share of time: how many of its iterations --seconds hold, timed alone."""
+    if not a.seconds:
+        return []
+    decisive = ("preset", "config", "model", "norm", "stem", "batch", "steps", "px", "optimizer", "device", "threads", "precision")
+    given = dict(zip(a.train, a.train[1:])) | {f"--{k}": v for k, v in setting}
+    if "--px" not in given:
+        sys.exit("--seconds: expected --px too, as train and bench have different defaults")
+    options = [x for k in decisive if f"--{k}" in given for x in (f"--{k}", given[f"--{k}"])]
+    out = subprocess.run([a.jempp, "bench", "--iterations", "50", "--json"] + options, check=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    return ["--iterations", str(int(1000 * a.seconds / json.loads(out)["iteration_ms"]))]
+
+
+def train(a, setting, seed, more=()):
     """Returns the run's folder. A run that diverged for good keeps its last good state and is judged too."""
     name = "_".join([f"{k}-{v}" for k, v in setting] + [f"seed-{seed}"]).replace("/", "over")
     run = os.path.join(a.out, name)
@@ -56,8 +71,8 @@ def train(a, setting, seed):
         os.makedirs(run, exist_ok=True)
         begun = os.path.exists(os.path.join(run, "last.safetensors"))
         options = [x for k, v in setting for x in (f"--{k}", v)]
-        more = ["--resume"] if begun else a.train + options + ["--seed", seed]
-        code = call([a.jempp, "train", "--out", run] + more, os.path.join(run, "train.txt"))
+        options = ["--resume"] if begun else a.train + options + ["--seed", seed, *more]
+        code = call([a.jempp, "train", "--out", run] + options, os.path.join(run, "train.txt"))
         if code not in (0, 3):
             sys.exit(f"{run}: exit code {code}; see {run}/train.txt")
         with open(done, "w") as f:
@@ -92,7 +107,7 @@ def result(a, run):
     with open(os.path.join(run, "run.json")) as f:
         r = json.load(f)
     plain, plain_ece = judge(a, run, "last.safetensors", "plain")
-    one = {"epochs": r["steps"] / r["steps_per_epoch"], "seconds": r["seconds"], "retries": r["retries"],
+    one = {"epochs": r["steps"] / r["steps_per_epoch"], "seconds": a.seconds or r["seconds"], "retries": r["retries"],
            "climb": statistics.mean(column(run, "climb")[-500:]), "plain": plain, "plain_ece": plain_ece}
     if float(r["options"]["ema"]) > 0:
         one["average"] = 100 * column(run, "valid_accuracy")[-1]    # the last epoch's is of these
@@ -123,8 +138,9 @@ def main():
     a = arguments()
     seeds = a.seeds.split(",")
     keys = list(itertools.product(settings(a.vary), seeds))
+    length = {s: iterations(a, s) for s in settings(a.vary)}
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        runs = list(pool.map(lambda k: train(a, *k), keys))
+        runs = list(pool.map(lambda k: train(a, *k, length[k[0]]), keys))
         results = dict(zip(keys, pool.map(lambda run: result(a, run), runs)))
     text = table(a.vary, seeds, results)
     with open(os.path.join(a.out, "table.md"), "w") as f:
