@@ -12,7 +12,7 @@ trap 'umount "$tmp/disk" 2>/dev/null; rm -rf "$tmp"' EXIT
 
 # The rate does not depend on the length, so that a run may be lengthened and stay the same run.
 tiny="--data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 40 --train-images 200 --valid-images 40
-      --steps 2 --threads 1 --warmup 0 --decay-factor 1 --lr 0.001"
+      --steps 2 --threads 1 --warmup 0 --decay-factor 1 --lr 0.001 --px-margin 0.01"
 train() { "$jempp" train "$@" >out 2>err </dev/null; }
 gives() {       # gives CODE WORDS OPTION...: exit code, and words somewhere in what it says
     local code=$1 words=$2

@@ -401,13 +401,20 @@ static void pooling_and_layouts_agree(void **state) {
 
 // ---- losses, chains, optimisers: fp32 on every device ----------------------------------------------
 
+static Now *now_on(Pair *t, int i, Now now) {
+    Now *p = buf(t, i, sizeof now);
+    t->dev[i].be.copy_in(&t->dev[i], p, &now, sizeof now);
+    return p;
+}
+
 static void heads_agree(void **state) {
     (void)state;
     static const int size[][2] = { { 5, 10 }, { 64, 10 }, { 70, 100 }, { 3, 2 }, { 2, 1000 } };
     Pair t;
     pair_open(&t, PREC_FP32, NULL);
     for (size_t i = 0; i < LEN(size); i++)
-        for (int labels = 0; labels < 2; labels++) {
+        for (int mode = 0; mode < 4; mode++) {
+            const int labels = mode % 2, behind = mode / 2;
             const Tensor shape = { size[i][0], size[i][1], 1, 1, NULL };
             Tensor z[2], dz[2];
             real *sums[2];
@@ -417,10 +424,16 @@ static void heads_agree(void **state) {
             random_pair(&t, shape, 1, 3, z);
             empty_pair(&t, shape, 1, dz);
             empty_twins(&t, N_SUM, sums);
-            for (int k = 0; k < 2; k++)
-                t.dev[k].be.head(&t.dev[k], &z[k], labels ? y[k] : NULL,
-                                 (Energy){ (real)0.7, labels ? -1 : 0, (real)0.3 }, (real)0.1,
-                                 &dz[k], sums[k]);
+            for (int k = 0; k < 2; k++) {
+                const Energy e = { .a = (real)0.7,
+                                   .b = labels ? -1 : 0,
+                                   .c = (real)0.3,
+                                   .now = now_on(&t, k, (Now){ .behind = behind }),
+                                   .a_behind = (real)0.2,
+                                   .b_behind = (real)-0.1 };
+                t.dev[k].be.head(&t.dev[k], &z[k], labels ? y[k] : NULL, e, (real)0.1, &dz[k],
+                                 sums[k]);
+            }
             same_tensor(&t, dz, 1, 1e-5, "dz");
             same(&t, sums, N_SUM, 1e-5, "sums");
             for (int k = 0; labels && k < 2; k++)
@@ -429,12 +442,6 @@ static void heads_agree(void **state) {
             bufs_free(&t);
         }
     pair_close(&t);
-}
-
-static Now *now_on(Pair *t, int i, Now now) {
-    Now *p = buf(t, i, sizeof now);
-    t->dev[i].be.copy_in(&t->dev[i], p, &now, sizeof now);
-    return p;
 }
 
 static void chains_and_attacks_agree(void **state) {
@@ -527,14 +534,17 @@ static void watches_agree(void **state) {
     for (int mode = 0; mode < 7; mode++) {
         const Watch o = { .n = 4,
                           .n_batch = mode % 2 ? 3 : 1,
-                          .e = { { 1, -1, 0 }, { -1, 0, (real)0.1 }, { 1, 0, 0 } },
+                          .e = { { .a = 1, .b = -1 }, { .a = -1, .c = (real)0.1 }, { .a = 1 } },
                           .label = 0,
                           .px = mode % 2 ? 1 : -1,
                           .fake = mode % 2 ? 2 : -1,
                           .loss_limit = mode == 2 ? (real)1e-3 : 1000,
                           .gap_limit = mode == 3 ? (real)1e-6 : 10,
                           .ce_limit = mode == 6 ? (real)1e-6 : 0,
-                          .up = { 1, (real)0.5, 0 },
+                          .px_margin = mode == 1   ? 100
+                                       : mode == 3 ? (real)1e-6
+                                                   : 0,
+                          .up = { .a = 1, .b = (real)0.5 },
                           .after = mode == 1 ? 2 : CHAIN_AFTER,
                           .n_ring = 8 };
         real *sums[2], *ring[2];
@@ -555,6 +565,7 @@ static void watches_agree(void **state) {
             t.dev[i].be.copy_out(&t.dev[i], &seen[i], now, sizeof seen[i]);
         }
         assert_int_equal(seen[0].halt, seen[1].halt);
+        assert_int_equal(seen[0].behind, seen[1].behind);
         if (mode != 5) {
             same(&t, ring, 8 * N_ROW, 1e-5, "the log");
             assert_close(seen[0].gap, seen[1].gap, 1e-5);
@@ -701,7 +712,7 @@ static void a_network_in_bf16_is_close(void **state) {
         pass_bind(&p[i], buf(&t, i, p[i].bytes));
         net_zero_grad(&net[i]);
         pass_forward(&p[i], x[i]);
-        dev->be.head(dev, pass_logits(&p[i]), NULL, (Energy){ 1, 0, 0 }, 1, pass_logits_grad(&p[i]),
+        dev->be.head(dev, pass_logits(&p[i]), NULL, (Energy){ .a = 1 }, 1, pass_logits_grad(&p[i]),
                      sums[i]);
         out[0][i] = buf(&t, i, B * 10 * sizeof(real));
         dev->be.copy(dev, out[0][i], pass_logits(&p[i])->p, B * 10 * sizeof(real));

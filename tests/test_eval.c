@@ -278,8 +278,7 @@ static void refinement_that_does_nothing_changes_nothing(void **state) {
     (void)state;
     Fixture f;
     const Refine still = {
-        .chain = { .steps = 2, .energy = { 1, 0, 0 }, .move = { .inner = 1, .clip = 1 } },
-        .draws = 3
+        .chain = { .steps = 2, .energy = { .a = 1 }, .move = { .inner = 1, .clip = 1 } }, .draws = 3
     };
     set_up(&f, fast_device(), &still);
     const size_t len = f.n * f.dim;
@@ -306,7 +305,7 @@ static void refinement_climbs_log_px(void **state) {
     (void)state;
     Fixture f;
     Refine r = { .chain = { .steps = 3,
-                            .energy = { 1, 0, 0 },
+                            .energy = { .a = 1 },
                             .move = { .inner = 1, .lr = (real)0.5, .clip = 1, .clamp = 1 } },
                  .draws = 2 };
     set_up(&f, fast_device(), &r);

@@ -95,12 +95,13 @@ static void check_mode(const char *name, const char *mode_name, int stats) {
     compare(&f, pass_logits(&p)->p, BATCH * 10, at, "logits", 0);
 
     net_zero_grad(&f.net);
-    be->head(&f.dev, pass_logits(&p), NULL, (Energy){ 1, 0, 0 }, 1, pass_logits_grad(&p), f.sums);
+    be->head(&f.dev, pass_logits(&p), NULL, (Energy){ .a = 1 }, 1, pass_logits_grad(&p), f.sums);
     pass_backward(&p);
     compare(&f, pass_input_grad(&p)->p, f.dim, at, "dx", 0);
 
-    const Energy e = { (real)atof(st_meta(&f.st, "a")), (real)atof(st_meta(&f.st, "b")),
-                       (real)atof(st_meta(&f.st, "c")) };
+    const Energy e = { .a = (real)atof(st_meta(&f.st, "a")),
+                       .b = (real)atof(st_meta(&f.st, "b")),
+                       .c = (real)atof(st_meta(&f.st, "c")) };
     net_zero_grad(&f.net);
     pass_forward(&p, f.x);
     be->head(&f.dev, pass_logits(&p), f.y, e, (real)(1.0 / BATCH), pass_logits_grad(&p), f.sums);
@@ -148,8 +149,8 @@ static void check_steps(const char *name, const char *which) {
         net_zero_grad(&f.net);
         pass_forward(&p, f.x);
         real s[N_SUM];
-        f.dev.be.head(&f.dev, pass_logits(&p), f.y, (Energy){ 1, -1, 0 }, (real)(1.0 / BATCH),
-                      pass_logits_grad(&p), f.sums);
+        f.dev.be.head(&f.dev, pass_logits(&p), f.y, (Energy){ .a = 1, .b = -1 },
+                      (real)(1.0 / BATCH), pass_logits_grad(&p), f.sums);
         f.dev.be.copy_out(&f.dev, s, f.sums, sizeof s);
         assert_close(((double)s[SUM_LSE] - (double)s[SUM_ZY]) / BATCH, wanted[k],
                      f.tolerance * fmax(1, wanted[k]));

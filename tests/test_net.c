@@ -125,7 +125,7 @@ static void check_gradients(const NetSpec *spec, int stats) {
     Pass p;
     set_up(&f, "ref", spec);
     void *mem = open_pass(&f, &p, WANT_DX | WANT_DW | stats);
-    const Energy energies[] = { { 1, -1, 0 }, { 1, 0, 0 }, { 0, 1, (real)0.1 } };
+    const Energy energies[] = { { .a = 1, .b = -1 }, { .a = 1 }, { .b = 1, .c = (real)0.1 } };
     const size_t dim = (size_t)(BATCH * spec->channels * spec->side * spec->side);
     real *dx = malloc(dim * sizeof *dx), *dw = malloc(f.net.n_w * sizeof *dw);
     const size_t first = spec->depth > 10 ? 2 : 0;               // the deeper net takes its time
@@ -175,7 +175,7 @@ static void biases_before_a_batch_norm_get_exactly_zero(void **state) {
     set_up(&f, "ref", &small);
     void *mem = open_pass(&f, &p, MODE_TRAIN);
     net_zero_grad(&f.net);
-    run(&f, &p, (Energy){ 1, -1, 0 });
+    run(&f, &p, (Energy){ .a = 1, .b = -1 });
     pass_backward(&p);
     int lost = 0, kept = 0;
     for (int i = 0; i < f.net.n_op; i++) {
@@ -218,7 +218,7 @@ static void check_modes(const char *device) {
     for (int k = 0; k < 4; k++) {
         dw[k] = malloc(bw), dx[k] = malloc(bx);
         net_zero_grad(&f.net);
-        run(&f, all[k], (Energy){ 1, -1, 0 });
+        run(&f, all[k], (Energy){ .a = 1, .b = -1 });
         memcpy(logits[k], pass_logits(all[k])->p, sizeof logits[k]);
         pass_backward(all[k]);
         memcpy(dw[k], f.net.dw, bw);
@@ -258,7 +258,7 @@ static void check_shared_block(const char *device) {
         double *v = k < 2 ? first : again;
         memset(mem, 0xff, bytes);
         Pass *p = k % 2 ? &training : &sampling;
-        v[k % 2] = run(&f, p, (Energy){ 1, 0, 0 });
+        v[k % 2] = run(&f, p, (Energy){ .a = 1 });
         pass_backward(p);
     }
     assert_true(first[0] == again[0] && first[1] == again[1] && first[0] == first[1]);
@@ -283,7 +283,7 @@ static void statistics_move_only_where_the_pass_says_so(void **state) {
         void *mem = open_pass(&f, &p, modes[k]);
         real *old = malloc(f.net.n_state * sizeof *old);
         memcpy(old, f.net.state, f.net.n_state * sizeof *old);
-        run(&f, &p, (Energy){ 1, 0, 0 });
+        run(&f, &p, (Energy){ .a = 1 });
         assert_int_equal(memcmp(old, f.net.state, f.net.n_state * sizeof *old) != 0,
                          modes[k] == MODE_TRAIN);
         assert_int_equal(f.net.batches, modes[k] == MODE_TRAIN);
@@ -305,7 +305,7 @@ static void check_no_allocation(const char *device) {
     for (int k = 0; k < 3; k++) {
         const int before = allocations;
         net_zero_grad(&f.net);
-        run(&f, &p, (Energy){ 1, -1, 0 });
+        run(&f, &p, (Energy){ .a = 1, .b = -1 });
         pass_backward(&p);
         optim_step(&o, &f.net, now);
         // the first step may wake a thread pool or fill a library's own cache

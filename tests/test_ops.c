@@ -221,7 +221,7 @@ static void gradients_of_every_energy_match_finite_differences(void **state) {
     real v[30], g[30], s[N_SUM];
     const int y[3] = { 4, 0, 9 };
     const Energy all[] = {
-        { 1, -1, 0 }, { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 }, { 2, -1, (real)0.3 }
+        { .a = 1, .b = -1 }, { .a = 1 }, { .b = 1 }, { .c = 1 }, { .a = 2, .b = -1, .c = (real)0.3 }
     };
     for (size_t k = 0; k < LEN(all); k++) {
         fill_random(v, 30, 20, -2, 2);
@@ -240,6 +240,25 @@ static void gradients_of_every_energy_match_finite_differences(void **state) {
     dev_close(&dev);
 }
 
+static void energies_change_while_chains_are_behind(void **state) {
+    (void)state;
+    Dev dev;
+    open_device(&dev, "ref");
+    Now now = { 0 };
+    const Energy plain = { .a = 2, .b = -1, .c = 3 }, waiting = { .a = 1, .b = (real)-0.5 },
+                 both = { .a = 2, .b = -1, .c = 3, &now, 1, (real)-0.5 };
+    const int y[3] = { 4, 0, 9 };
+    real v[30], g[2][30], s[N_SUM];
+    fill_random(v, 30, 20, -2, 2);
+    Tensor z = { 3, 10, 1, 1, v }, dz[2] = { { 3, 10, 1, 1, g[0] }, { 3, 10, 1, 1, g[1] } };
+    for (now.behind = 0; now.behind < 2; now.behind++) {
+        dev.be.head(&dev, &z, y, now.behind ? waiting : plain, 1, &dz[0], s);
+        dev.be.head(&dev, &z, y, both, 1, &dz[1], s);
+        assert_memory_equal(g[0], g[1], sizeof g[0]);
+    }
+    dev_close(&dev);
+}
+
 static void large_logits_do_not_overflow(void **state) {
     (void)state;
     Dev dev;
@@ -247,7 +266,7 @@ static void large_logits_do_not_overflow(void **state) {
     real v[4] = { 1000, 0, -1000, -5000 }, g[4], s[N_SUM];
     const int y[2] = { 0, 1 };
     Tensor z = { 2, 2, 1, 1, v }, dz = { 2, 2, 1, 1, g };
-    dev.be.head(&dev, &z, y, (Energy){ 1, -1, 0 }, 1, &dz, s);
+    dev.be.head(&dev, &z, y, (Energy){ .a = 1, .b = -1 }, 1, &dz, s);
     assert_close(s[SUM_LSE], 0, 1e-3);
     assert_close(s[SUM_ZY], -4000, 1e-3);
     assert_close(s[SUM_RIGHT], 1, 0);
@@ -387,7 +406,7 @@ static void trouble_sets_the_latch(void **state) {
 
     Watch w = { .n = 1,
                 .n_batch = 2,
-                .e = { { 1, -1, 0 }, { 1, 0, 0 } },
+                .e = { { .a = 1, .b = -1 }, { .a = 1 } },
                 .label = 0,
                 .px = 0,
                 .fake = 1,
@@ -401,8 +420,20 @@ static void trouble_sets_the_latch(void **state) {
     assert_close(now.gap, 0.02 * 8, 1e-6);
     assert_close(ring[N_ROW + ROW_LOSS], 3 - 1 - 5, 1e-6);
     assert_close(ring[N_ROW + ROW_CE], 2, 1e-6);
+    assert_int_equal(now.behind, 0);
+    w.px_margin = (real)7.5;                                    // f(x) - f(x_q) is 8
+    dev.be.watch(&dev, &w, sums, &now, ring);
+    assert_int_equal(now.behind, 1);
+    w.e[0].now = w.e[1].now = &now, w.e[0].a_behind = 1, w.e[0].b_behind = -2;
+    dev.be.watch(&dev, &w, sums, &now, ring);                   // it was behind: other weights
+    assert_close(ring[N_ROW + ROW_LOSS], 3 - 2, 1e-6);
+    w.px_margin = (real)8.5;
+    dev.be.watch(&dev, &w, sums, &now, ring);
+    assert_int_equal(now.behind, 0);
+    w.e[0].now = w.e[1].now = NULL, w.px_margin = 0;
+    now = (Now){ .step = 51 };
     assert_true(ring[N_ROW + ROW_CLIMB] == 0);
-    w.up = (Energy){ 1, 3, 0 }, w.after = CHAIN_AFTER;          // 2 + 3 * 1 of the promised 20
+    w.up = (Energy){ .a = 1, .b = 3 }, w.after = CHAIN_AFTER;          // 2 + 3 * 1 of the promised 20
     sums[CHAIN_BEFORE * N_SUM + SUM_LSE] = 7, sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 9;
     sums[CHAIN_BEFORE * N_SUM + SUM_ZY] = 1, sums[CHAIN_AFTER * N_SUM + SUM_ZY] = 2;
     sums[CHAIN_SLOPE * N_SUM] = -4, sums[CHAIN_SLOPE * N_SUM + 1] = 16;
@@ -444,6 +475,7 @@ int main(void) {
         cmocka_unit_test(running_statistics_move_as_pytorchs),
         cmocka_unit_test(gradients_of_pooling_match_finite_differences),
         cmocka_unit_test(gradients_of_every_energy_match_finite_differences),
+        cmocka_unit_test(energies_change_while_chains_are_behind),
         cmocka_unit_test(large_logits_do_not_overflow),
         cmocka_unit_test(margins_lead_from_the_label_to_the_best_other_class),
         cmocka_unit_test(inner_moves_stop_at_the_border),

@@ -498,6 +498,49 @@ static void the_log_says_what_chains_gain_by_their_first_move(void **state) {
     set_free(&set);
 }
 
+// Weights after one step from the same beginning; behind: with chains that were behind before it.
+static void one_step(const Config *c, const Set *set, int behind, real w[64], real row[N_ROW]) {
+    Dev dev;
+    Trainer t;
+    OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
+    OK(trainer_open(&t, &dev, c, set, 0, err));
+    Now now = trainer_now(&t);
+    now.behind = behind;
+    dev.be.copy_in(&dev, t.now, &now, sizeof now);
+    trainer_step(&t);
+    trainer_row(&t, 0, row);
+    dev.be.copy_out(&dev, w, t.net.w, 64 * sizeof *w);
+    trainer_close(&t);
+    dev_close(&dev);
+}
+
+static void while_chains_are_behind_the_classifier_learns_alone(void **state) {
+    (void)state;
+    Set set;
+    real w[4][64], row[4][N_ROW];
+    OK(set_load(&set, "shapes", HALF_TEST, &(DataOpts){ .side = 8, .seed = 1 }, err));
+    Config c;
+    config_defaults(&c);
+    strcpy(c.model, "wrn-10-1");
+    c.batch = 4, c.buffer = 16, c.start = START_UNIFORM, c.steps = 1, c.warmup = 0;
+    for (c.px = PX_CLEAN; c.px < PX_NONE; c.px++) {
+        Config other = c;
+        c.px_margin = 1, other.px_margin = 0, other.penalty = c.penalty = 0.1;
+        one_step(&c, &set, 1, w[0], row[0]);
+        one_step(&c, &set, 0, w[1], row[1]);
+        one_step(&other, &set, 1, w[2], row[2]);
+        assert_memory_equal(w[1], w[2], sizeof w[1]);       // nobody waits: as without a margin
+        assert_memory_equal(row[1], row[2], sizeof row[1]);
+        assert_close(row[0][ROW_LOSS], row[0][ROW_CE], 1e-6);
+        assert_true(fabs((double)(row[1][ROW_LOSS] - row[1][ROW_CE])) > 1e-3);
+        other.px = PX_NONE;
+        one_step(&other, &set, 0, w[3], row[3]);
+        assert_memory_equal(w[0], w[3], sizeof w[0]);
+        assert_true(memcmp(w[0], w[1], sizeof w[0]) != 0);
+    }
+    set_free(&set);
+}
+
 static void timing_of_iterations_can_be_stopped(void **state) {
     (void)state;
     Config c;
@@ -548,6 +591,7 @@ int main(void) {
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),
+        cmocka_unit_test(while_chains_are_behind_the_classifier_learns_alone),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
         cmocka_unit_test(devices_take_the_same_steps),

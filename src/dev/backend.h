@@ -53,7 +53,12 @@ typedef struct {                      // x += r; y = leaky_relu(gamma * (x - mea
     real *mean, *rstd;                // [c], written by norm_fwd for norm_bwd
 } Norm;
 
-typedef struct { real a, b, c; } Energy;         // a row's f = a LSE(z) + b z[y] + c LSE(z)^2
+typedef struct Now Now;
+typedef struct {
+    real       a, b, c;               // a row's f = a LSE(z) + b z[y] + c LSE(z)^2, but ...
+    const Now *now;                   // ... where this is not NULL, while now->behind ...
+    real       a_behind, b_behind;    // ... f = a LSE(z) + b z[y] with these
+} Energy;
 enum { SUM_LSE, SUM_ZY, SUM_LSE2, SUM_RIGHT, N_SUM };   // what head adds up over a batch
 
 typedef struct {                      // one move of a chain along a gradient
@@ -70,14 +75,24 @@ typedef struct {                      // an adversary's reach, in units of x: tw
 
 // What changes from step to step. It lives in the device's memory, so that a recorded step can be
 // replayed: `step` is added to the step of every Rng that comes with a Now.
-typedef struct {
+struct Now {
     uint32_t step;                    // set by the host before each step: these three
     uint32_t drawn;                   // chain starts used so far
     real     lr;
     int      halt;                    // set by the device; not 0: nothing is learnt or kept
     real     gap;                     // running mean of |f(x) - f(x_q)|
     real     ce, ce_low;              // running mean of the cross-entropy; the lowest it has been
-} Now;
+    int      behind;                  // chains were behind in the last step (Watch.px_margin)
+};
+
+RNG_FN Energy energy_now(Energy e) {
+    if (e.now && e.now->behind) {
+        e.a = e.a_behind;
+        e.b = e.b_behind;
+        e.c = 0;
+    }
+    return e;
+}
 
 RNG_FN Rng rng_now(Rng key, const Now *now) {
     if (now) key.step += now->step;
@@ -127,6 +142,7 @@ typedef struct {
     int    after;                     // the row of sums after their first move
     int    label, px, fake;           // batch with labels, p(x)'s real one, the sampled; -1: none
     real   loss_limit, gap_limit, ce_limit;   // of |loss|, Now.gap, Now.ce - Now.ce_low; 0: off
+    real   px_margin;                 // f(x) - f(x_q) beyond which chains are behind; 0: never
     int    n_ring;                    // rows in the ring
 } Watch;
 

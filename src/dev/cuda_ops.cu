@@ -22,6 +22,7 @@ static __global__ void head_kernel(const float *z, int n, int classes, const int
     __shared__ double part[HEAD_THREADS / 32][N_SUM];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     double sum[N_SUM] = { 0, 0, 0, 0 };
+    e = energy_now(e);
     for (int row = warp; row < n; row += HEAD_THREADS / 32) {
         const float *p = z + (size_t)row * classes;
         float best = -INFINITY;

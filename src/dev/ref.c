@@ -272,6 +272,7 @@ static void head(Dev *dev, const Tensor *z, const int *y, Energy e, real scale, 
                  real *sums) {
     (void)dev;
     double sum[N_SUM] = { 0 };
+    e = energy_now(e);
     for (int n = 0; n < z->n; n++) {
         const real *p = plane(z, n, 0);
         int best = 0;

@@ -23,8 +23,9 @@ RNG_FN void watch_step(const Watch *o, const real *sums, Now *now, real *ring) {
     double loss = 0, n = o->n;
     for (int i = 0; i < o->n_batch; i++) {
         const real *s = sums + i * N_SUM;
-        loss += ((double)o->e[i].a * (double)s[SUM_LSE] + (double)o->e[i].b * (double)s[SUM_ZY] +
-                 (double)o->e[i].c * (double)s[SUM_LSE2]) /
+        const Energy e = energy_now(o->e[i]);
+        loss += ((double)e.a * (double)s[SUM_LSE] + (double)e.b * (double)s[SUM_ZY] +
+                 (double)e.c * (double)s[SUM_LSE2]) /
                 n;
     }
     const real *label = sums + o->label * N_SUM;
@@ -35,6 +36,7 @@ RNG_FN void watch_step(const Watch *o, const real *sums, Now *now, real *ring) {
     now->ce = now->step ? watch_mean(now->ce, ce) : (real)ce;
     if (!now->step || now->ce < now->ce_low) now->ce_low = now->ce;
     // written so that NaN does not pass
+    now->behind = o->fake >= 0 && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
     if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
     if (!now->halt && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
     if (!now->halt && o->ce_limit > 0 && !(now->ce - now->ce_low <= o->ce_limit))

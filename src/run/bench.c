@@ -150,7 +150,7 @@ static void run_pass(Bench *b, int i) {
     Pass *p = i < N_DIR ? &b->pass[i] : &b->ops;
     pass_forward(p, b->x);
     if (!(p->mode & (WANT_DX | WANT_DW))) return;
-    b->dev.be.head(&b->dev, pass_logits(p), NULL, (Energy){ 1, 0, 0 }, 1 / (real)p->batch,
+    b->dev.be.head(&b->dev, pass_logits(p), NULL, (Energy){ .a = 1 }, 1 / (real)p->batch,
                    pass_logits_grad(p), b->sums);
     pass_backward(p);
 }

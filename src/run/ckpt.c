@@ -179,6 +179,7 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Now 
     meta_number(w, "gap", (double)now->gap);
     meta_number(w, "ce", (double)now->ce);
     meta_number(w, "ce_low", (double)now->ce_low);
+    meta_number(w, "behind", now->behind);
     meta_number(w, "attempt", r->attempt);
     meta_number(w, "lr_scale", r->lr_scale);
     meta_number(w, "seconds", r->seconds);
@@ -253,7 +254,7 @@ int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
 }
 
 static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
-    double step, drawn, gap, ce, ce_low, attempt, best_step, judged = 0;
+    double step, drawn, gap, ce, ce_low, attempt, best_step, judged = 0, behind = 0;
     if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) ||
         meta_read(st, "gap", &gap, err) || meta_read(st, "ce", &ce, err) ||
         meta_read(st, "ce_low", &ce_low, err) || meta_read(st, "attempt", &attempt, err) ||
@@ -262,6 +263,7 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
         meta_read(st, "best_accuracy", &r->best_accuracy, err) ||
         meta_read(st, "best_step", &best_step, err) ||
         (st_meta(st, "judged") && meta_read(st, "judged", &judged, err)) ||
+        (st_meta(st, "behind") && meta_read(st, "behind", &behind, err)) ||
         model_weights(st, &t->net, err))
         return -1;
     if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 &&
@@ -282,9 +284,11 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     t->lr_scale = r->lr_scale;
     trainer_seed(t, r->attempt);
     if (t->watch.fake >= 0) replay_rewind(&t->replay, t->seed, t->step, (uint32_t)drawn);
-    const Now now = {
-        .step = (uint32_t)t->step, .gap = (real)gap, .ce = (real)ce, .ce_low = (real)ce_low
-    };
+    const Now now = { .step = (uint32_t)t->step,
+                      .gap = (real)gap,
+                      .ce = (real)ce,
+                      .ce_low = (real)ce_low,
+                      .behind = behind != 0 };
     t->dev->be.copy_in(t->dev, t->now, &now, sizeof now);
     return dev_check(t->dev, err);
 }

@@ -37,7 +37,7 @@ typedef struct {
     double reinit;
     // objective
     int    px;
-    double px_weight, pyx_weight, pxy_weight, penalty;
+    double px_weight, pyx_weight, pxy_weight, penalty, px_margin;
     double sigma;                   // noise on real images
     int    pad, flip;
     int    bn_stats;

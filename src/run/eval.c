@@ -66,7 +66,7 @@ static Refine refine_of(const Eval *e) {
     const Config *run = &e->m->cfg;
     Refine r = { .chain = chain_of(run), .draws = e->use->draws };
     r.chain.steps = e->use->refine;
-    r.chain.energy = (Energy){ 1, 0, 0 };
+    r.chain.energy = (Energy){ .a = 1 };
     r.noise = (real)noise_of(e);
     return r;
 }
@@ -381,7 +381,7 @@ static int chain_ms(Eval *e, double *ms, Err *err) {
     if (!rc) rc = dev_check(dev, err);
     if (!rc) {
         Chain chain = chain_of(&e->m->cfg);
-        chain.energy = (Energy){ 1, 0, 0 };
+        chain.energy = (Energy){ .a = 1 };
         pass_bind(&pass, mem);
         dev->be.zero(dev, x, bytes);
         double began = 0;

@@ -240,7 +240,7 @@ static void progress(Fit *f) {
 
 // ---- epochs ----------------------------------------------------------------------------------------
 
-// Averaged weights need statistics of their own: those of real batches seen by the averaged net.
+// Averaged weights need statistics of their own: those of labelled batches, augmented as ever, seen by the averaged net.
 static void average_statistics(Fit *f) {
     enum { BATCHES = 50 };
     Trainer *t = &f->t;
@@ -253,7 +253,7 @@ static void average_statistics(Fit *f) {
         t->dev->be.copy_in(t->dev, t->now, &now, offsetof(Now, lr));
         t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->now,
                         t->index, NULL);
-        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, (Augment){ 0 }, key, t->now,
+        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, trainer_augment(t), key, t->now,
                          t->batch[0].x, NULL);
         for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
         pass_forward(p, t->batch[0].x);
@@ -398,9 +398,10 @@ static const char *advice(Fit *f, uint64_t at) {
         climb += (double)row[ROW_CLIMB] / (double)n;
     }
     return climb < 1.0 / 3 && f->t.watch.fake >= 0
-               ? "chains leapt too far (climb in log.tsv): a smaller --step-size or more noise on "
-                 "real images (--px shared --sigma 0.1) may"
-               : "more chain steps (--steps), a smaller --step-size or a lower --lr may";
+               ? "chains leapt too far (climb in log.tsv): --px-margin 1, a smaller --step-size or "
+                 "more "
+                 "noise on real images (--px shared --sigma 0.1) may"
+               : "--px-margin 1, more chain steps (--steps) or a smaller --step-size may";
 }
 
 // Back to the last good state, with other random numbers; after repeated trouble with half the rate. It

@@ -295,7 +295,7 @@ static int draw_batch(Sampler *s, int batch_no, int steps, int animate, int *cls
     dev->be.copy_in(dev, s->y, cls, (size_t)B * sizeof *cls);
     Chain chain = chain_of(&s->cfg);
     if (s->cfg.classes[0])
-        chain.energy = (Energy){ 0, 1, 0 }; // a class was asked for: climb its logit
+        chain.energy = (Energy){ .b = 1 }; // a class was asked for: climb its logit
     chain.steps = 1;
     for (int k = 0; k < steps; k++) {
         if (animate && add_frame(s, err)) return -1;

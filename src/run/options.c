@@ -104,6 +104,8 @@ const OptRow config_rows[] = {
       "of log p(x,y)" },
     { "penalty", T_NUM, AT(penalty), "0", 0, 1000, NULL, TRAIN, "objective",
       "of the squared energy of real and sampled images" },
+    { "px-margin", T_NUM, AT(px_margin), "0", 0, 1000, NULL, TRAIN, "objective",
+      "learn p(x) only while f(x) - f(x_q) was at most this in the step before; 0: always" },
     { "sigma", T_NUM, AT(sigma), "0.03", 0, 10, NULL, TRAIN, "objective",
       "noise on real images" },
     { "pad", T_INT, AT(pad), "4", 0, 64, NULL, TRAIN, "objective",

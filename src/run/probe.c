@@ -75,7 +75,9 @@ void loss_gradient(Pass *p, real *x, const int *y, AttackLoss loss, real *sums) 
     Backend *be = &p->dev->be;
     pass_forward(p, x);
     if (loss == LOSS_MARGIN) be->margin(p->dev, pass_logits(p), y, pass_logits_grad(p));
-    else be->head(p->dev, pass_logits(p), y, (Energy){ 1, -1, 0 }, 1, pass_logits_grad(p), sums);
+    else
+        be->head(p->dev, pass_logits(p), y, (Energy){ .a = 1, .b = -1 }, 1, pass_logits_grad(p),
+                 sums);
     pass_backward(p);
 }
 
@@ -101,8 +103,8 @@ void probe_slopes(Probe *p, real *x, int n, double *slope) {
     Backend *be = &p->dev->be;
     const size_t dim = tensor_len(&p->net->act[0]);
     pass_forward(&p->pass, x);
-    be->head(p->dev, pass_logits(&p->pass), NULL, (Energy){ 1, 0, 0 }, 1,
-             pass_logits_grad(&p->pass), p->sums);
+    be->head(p->dev, pass_logits(&p->pass), NULL, (Energy){ .a = 1 }, 1, pass_logits_grad(&p->pass),
+             p->sums);
     pass_backward(&p->pass);
     be->copy_out(p->dev, p->rows, pass_input_grad(&p->pass)->p, (size_t)n * dim * sizeof(real));
     #pragma omp parallel for

@@ -9,7 +9,7 @@ Chain chain_of(const Config *c) {
                               .clip = c->clip > 0 ? (real)c->clip : (real)INFINITY,
                               .noise = (real)c->noise,
                               .clamp = c->clamp },
-                    .energy = c->conditional ? (Energy){ 0, 1, 0 } : (Energy){ 1, 0, 0 } };
+                    .energy = { .a = !c->conditional, .b = c->conditional } };
 }
 
 void sample_step(Pass *p, const Chain *chain, int k, real *x, const int *y, real *sums, real *slope,

@@ -14,12 +14,16 @@ static Rng key_of(const Trainer *t, uint32_t stream) {
     return (Rng){ .seed = t->seed, .stream = stream };
 }
 
+Augment trainer_augment(const Trainer *t) {
+    return (Augment){ t->cfg.pad, t->cfg.flip, (real)t->cfg.sigma };
+}
+
 void trainer_gather(Trainer *t) {
     Backend *be = &t->dev->be;
     const Config *c = &t->cfg;
     const int B = c->batch;
     const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
-    const Augment noisy = { c->pad, c->flip, (real)c->sigma }, clean = { 0 };
+    const Augment noisy = trainer_augment(t), clean = { 0 };
     TrainBatch *label = &t->batch[0], *px = &t->batch[1];
 
     be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH), t->now, t->index, NULL);
@@ -179,14 +183,16 @@ static void objective(Trainer *t) {
     const Config *c = &t->cfg;
     const int generative = c->px != PX_NONE, own = generative && c->px != PX_SHARED;
     const real pyx = (real)c->pyx_weight, px = (real)c->px_weight, pxy = (real)c->pxy_weight;
-    t->batch[0].e = (Energy){ pyx, -pyx, 0 };
+    t->batch[0].e = (Energy){ .a = pyx, .b = -pyx };
     const int real_at = own ? 1 : 0, fake_at = generative ? real_at + 1 : -1;
     if (generative) {
         Energy *r = &t->batch[real_at].e, *f = &t->batch[fake_at].e;
-        *r = (Energy){ r->a - px, r->b - pxy, (real)c->penalty };
-        *f = c->conditional ? (Energy){ px, pxy, (real)c->penalty }
-                            : (Energy){ px + pxy, 0, (real)c->penalty };
+        *r = (Energy){ .a = r->a - px, .b = r->b - pxy, .c = (real)c->penalty };
+        *f = c->conditional ? (Energy){ .a = px, .b = pxy, .c = (real)c->penalty }
+                            : (Energy){ .a = px + pxy, .c = (real)c->penalty };
     }
+    t->batch[0].e.a_behind = pyx;               // while chains are behind the classifier learns alone
+    t->batch[0].e.b_behind = -pyx;
     t->watch = (Watch){ .n = c->batch,
                         .n_batch = generative ? fake_at + 1 : 1,
                         .label = 0,
@@ -197,8 +203,10 @@ static void objective(Trainer *t) {
                         .loss_limit = (real)c->loss_limit,
                         .gap_limit = (real)c->gap_limit,
                         .ce_limit = pyx + pxy > 0 ? (real)c->ce_limit : 0,
+                        .px_margin = (real)c->px_margin,
                         .n_ring = N_RING };
     for (int i = 0; i < t->watch.n_batch; i++) {
+        if (c->px_margin > 0) t->batch[i].e.now = t->now;
         t->watch.e[i] = t->batch[i].e;
         t->batch[i].pass = i == fake_at ? &t->fake : &t->real;
     }
@@ -216,7 +224,6 @@ static int open_batches(Trainer *t, Err *err) {
     }
     t->index = dev->be.alloc(dev, B * sizeof(int), "a batch");
     t->index2 = dev->be.alloc(dev, B * sizeof(int), "a batch");
-    t->now = dev->be.alloc(dev, sizeof(Now), "the step");
     t->sums = dev->be.alloc(dev, N_SUMS * N_SUM * sizeof(real), "sums");
     t->ring = dev->be.alloc(dev, N_RING * N_ROW * sizeof(real), "the log");
     if (dev_check(dev, err)) return -1;
@@ -313,9 +320,11 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
                         .sgd = { (real)c->momentum, (real)c->weight_decay },
                         .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)c->weight_decay },
                         .ema_keep = (real)c->ema };
+    t->now = dev->be.alloc(dev, sizeof(Now), "the step");
     objective(t);
-    if (net_alloc(&t->net, dev, err) || net_init(&t->net, (uint64_t)c->seed, err) ||
-        bytes_upload(&t->data, dev, train, err) || open_schedule(t, err))
+    if (dev_check(dev, err) || net_alloc(&t->net, dev, err) ||
+        net_init(&t->net, (uint64_t)c->seed, err) || bytes_upload(&t->data, dev, train, err) ||
+        open_schedule(t, err))
         return -1;
     if (t->watch.fake >= 0 &&
         (starts_open(&t->starts, dev, (StartKind)c->start, &t->data, train->x, train->y,

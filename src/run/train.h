@@ -57,6 +57,8 @@ void trainer_seed(Trainer *t, int attempt);         // a new random stream for a
 void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]);
 Now  trainer_now(Trainer *t);
 
+Augment trainer_augment(const Trainer *t);          // of the labelled batch
+
 // The parts of a step, in order, for tests that bring their own batches and chains.
 void trainer_gather(Trainer *t);                    // images and chain starts
 void trainer_chain(Trainer *t);                     // PYLD
