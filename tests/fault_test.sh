@@ -219,5 +219,14 @@ check "and numbers that are not finite" \
     gives 3 'not finite' $tiny --norm none --lr 100 --retries 1 --iterations 99 --out wild
 check "which leave a whole checkpoint too" [ "$(step_of wild/last.safetensors)" = "${python:+0}" ]
 
+# ---- chains that hardly move: the density runs away from them, but for a margin
+slow="--data shapes --side 8 --model wrn-10-1 --batch 16 --buffer 100 --train-images 800 --valid-images 100 --steps 1
+      --step-size 0.0001 --warmup 10 --decay-factor 1 --iterations 900 --retries 0"
+# shellcheck disable=SC2086
+check "a run whose chains cannot keep up is lost" gives 3 'diverged near step' $slow --out away
+# shellcheck disable=SC2086
+check "a margin keeps the two together" gives 0 'held: 900 steps' $slow --px-margin 1 --out held
+check "within twice of it" awk -F'\t' 'NR > 1 { gap = $10 } END { exit !(gap > 0.1 && gap < 2) }' held/log.tsv
+
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ]

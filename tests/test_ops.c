@@ -245,7 +245,7 @@ static void energies_change_while_chains_are_behind(void **state) {
     Dev dev;
     open_device(&dev, "ref");
     Now now = { 0 };
-    const Energy plain = { .a = 2, .b = -1, .c = 3 }, waiting = { .a = 1, .b = (real)-0.5 },
+    const Energy plain = { .a = 2, .b = -1, .c = 3 }, waiting = { .a = 1, .b = (real)-0.5, .c = 3 },
                  both = { .a = 2, .b = -1, .c = 3, &now, 1, (real)-0.5 };
     const int y[3] = { 4, 0, 9 };
     real v[30], g[2][30], s[N_SUM];

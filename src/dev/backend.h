@@ -57,7 +57,7 @@ typedef struct Now Now;
 typedef struct {
     real       a, b, c;               // a row's f = a LSE(z) + b z[y] + c LSE(z)^2, but ...
     const Now *now;                   // ... where this is not NULL, while now->behind ...
-    real       a_behind, b_behind;    // ... f = a LSE(z) + b z[y] with these
+    real       a_behind, b_behind;    // ... these are a and b
 } Energy;
 enum { SUM_LSE, SUM_ZY, SUM_LSE2, SUM_RIGHT, N_SUM };   // what head adds up over a batch
 
@@ -89,7 +89,6 @@ RNG_FN Energy energy_now(Energy e) {
     if (e.now && e.now->behind) {
         e.a = e.a_behind;
         e.b = e.b_behind;
-        e.c = 0;
     }
     return e;
 }

@@ -105,7 +105,7 @@ const OptRow config_rows[] = {
     { "penalty", T_NUM, AT(penalty), "0", 0, 1000, NULL, TRAIN, "objective",
       "of the squared energy of real and sampled images" },
     { "px-margin", T_NUM, AT(px_margin), "0", 0, 1000, NULL, TRAIN, "objective",
-      "learn p(x) only while f(x) - f(x_q) was at most this in the step before; 0: always" },
+      "how far f(x) may rise above f(x_q): beyond it p(x) is unlearnt until chains keep up; 0: no limit" },
     { "sigma", T_NUM, AT(sigma), "0.03", 0, 10, NULL, TRAIN, "objective",
       "noise on real images" },
     { "pad", T_INT, AT(pad), "4", 0, 64, NULL, TRAIN, "objective",

@@ -174,6 +174,13 @@ void bytes_free(Bytes *b, Dev *dev) {
     *b = (Bytes){ 0 };
 }
 
+// While chains are behind, all but the classifier's terms has the other sign: p(x) is unlearnt.
+static void turn_back(Energy *e, real pyx, const Now *now) {
+    e->now = now;
+    e->a_behind = 2 * pyx - e->a;
+    e->b_behind = -2 * pyx - e->b;
+}
+
 // The objective as a table: which batches there are, and what each adds to the loss.
 //   cross-entropy                 pyx (LSE - z[y])          on the labelled batch
 //   -log p(x)    real - sampled   px (-LSE), px (+LSE)      on p(x)'s real batch, on the sampled one
@@ -191,8 +198,6 @@ static void objective(Trainer *t) {
         *f = c->conditional ? (Energy){ .a = px, .b = pxy, .c = (real)c->penalty }
                             : (Energy){ .a = px + pxy, .c = (real)c->penalty };
     }
-    t->batch[0].e.a_behind = pyx;               // while chains are behind the classifier learns alone
-    t->batch[0].e.b_behind = -pyx;
     t->watch = (Watch){ .n = c->batch,
                         .n_batch = generative ? fake_at + 1 : 1,
                         .label = 0,
@@ -206,7 +211,7 @@ static void objective(Trainer *t) {
                         .px_margin = (real)c->px_margin,
                         .n_ring = N_RING };
     for (int i = 0; i < t->watch.n_batch; i++) {
-        if (c->px_margin > 0) t->batch[i].e.now = t->now;
+        if (c->px_margin > 0) turn_back(&t->batch[i].e, i ? 0 : pyx, t->now);
         t->watch.e[i] = t->batch[i].e;
         t->batch[i].pass = i == fake_at ? &t->fake : &t->real;
     }
