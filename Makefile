@@ -265,7 +265,7 @@ bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
 	$(Q)cp -r $(addprefix tests/,run.sh script.sh gpu_test.sh same_state.py golden) $(BUNDLE)/tests/ && cp LICENSE $(BUNDLE)/
 	$(Q)ldd $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | \
 	    grep -vE '$(IN_SYSTEM)' | sort -u | xargs -r install -s -m 644 -t $(BUNDLE)/lib
-	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_*"; \
+	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_* tests/*_test.sh"; \
 	[ "$(DEVICE)" != cuda ] || [ $$kb -lt 10000 ] || { echo "more than 10 MB" && exit 1; }
 
 deb:            # the cuda package where the cuda module can be built
