@@ -310,10 +310,11 @@ static int save_state(Fit *f, Err *err) {
     RunState now = f->state;
     now.seconds = spent(f);
     if (ckpt_save(&f->t, &now, last, past ? prev : NULL, err)) return -1;
-    f->saved_at = spent(f);                                 // writing is no time between checkpoints
     f->saved_step = f->t.step;
     if (past) f->bad_in_a_row = 0;
-    return write_record(f, err);
+    const int rc = write_record(f, err);
+    f->saved_at = spent(f);                                 // writing is no time between checkpoints
+    return rc;
 }
 
 // One row a class where there are classes to show: 10 x 10 of the buffer's slots, evenly spread.
