@@ -7,7 +7,7 @@ set -u
 model=$here/../models/cifar10-wrn-16-4.safetensors
 case $jempp in */asan/* | */cov/* | */poison/*) echo "skipped: the network is large for a program that watches itself" && exit 0 ;; esac
 
-# What it answered in fp32 on the CPU when it was added: class, p(y|x), log p(x) + c.
+# What it answered in fp32 on the CPU when its statistics were last made: class, p(y|x), log p(x) + c.
 expected() {
     cat <<'X'
 airplane 0.9878 1.854

@@ -1,8 +1,8 @@
 # script.sh - what the longer test scripts begin with, read by them: a folder to work in, and checks that count.
 here=$(cd "$(dirname "$0")" && pwd)
-for jempp in "${JEMPP:-}" "$here/../build/jempp" "$here/../bin/jempp"; do     # the last: in a bundle
-    [ -x "$jempp" ] && jempp=$(realpath "$jempp") && break
-done
+jempp=${JEMPP:-$here/../build/jempp}
+[ -n "${JEMPP:-}" ] || [ -x "$jempp" ] || jempp=$here/../bin/jempp         # in a bundle
+jempp=$(realpath "$jempp")
 tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}

@@ -7,8 +7,9 @@
 What follows -- goes to every `jempp train`. Each run has a folder of its own below --out; one that is
 complete is not made again, one that was interrupted goes on. Runs follow one another unless --jobs says
 how many go at once; with --minutes they would take each other's time, so --seconds S is for these: an iteration
-of each setting is timed alone first (`jempp bench`), and each gets as many as S seconds hold. Judged are the validation images alone: the weights as they are at the end and, with --ema, their
-running average. climb is its mean over the last 500 steps (docs/pyld.md). The table is printed and
+of each setting that has a run to begin is timed alone first (`jempp bench`), and each gets as many as S
+seconds hold. Judged are the validation images alone: the weights as they are at the end and, with --ema,
+their running average. climb is its mean over the last 500 steps (docs/pyld.md). The table is printed and
 written to OUT/table.md."""
 import argparse
 import concurrent.futures
@@ -48,11 +49,21 @@ def call(command, log):
         return subprocess.run(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL).returncode
 
 
-def iterations(a, setting):
+def folder(a, setting, seed):
+    name = "_".join([f"{k}-{v}" for k, v in setting] + [f"seed-{seed}"]).replace("/", "over")
+    return os.path.join(a.out, name)
+
+
+def begun(run):
+    return os.path.exists(os.path.join(run, "last.safetensors"))
+
+
+def iterations(a, setting, seeds):
     """Options that give a setting its share of time: how many of its iterations --seconds hold, timed alone."""
-    if not a.seconds:
+    if not a.seconds or all(begun(folder(a, setting, s)) for s in seeds):
         return []
-    decisive = ("preset", "config", "model", "norm", "stem", "batch", "steps", "px", "optimizer", "device", "threads", "precision")
+    decisive = ("preset", "config", "model", "norm", "stem", "batch", "steps", "px", "optimizer", "device",
+                "threads", "precision")
     given = dict(zip(a.train, a.train[1:])) | {f"--{k}": v for k, v in setting}
     if "--px" not in given:
         sys.exit("--seconds: expected --px too, as train and bench have different defaults")
@@ -62,22 +73,20 @@ def iterations(a, setting):
     return ["--iterations", str(int(1000 * a.seconds / json.loads(out)["iteration_ms"]))]
 
 
-def train(a, setting, seed, more=()):
+def train(a, setting, seed, length):
     """Returns the run's folder. A run that diverged for good keeps its last good state and is judged too."""
-    name = "_".join([f"{k}-{v}" for k, v in setting] + [f"seed-{seed}"]).replace("/", "over")
-    run = os.path.join(a.out, name)
+    run = folder(a, setting, seed)
     done = os.path.join(run, "complete")
     if not os.path.exists(done):
         os.makedirs(run, exist_ok=True)
-        begun = os.path.exists(os.path.join(run, "last.safetensors"))
         options = [x for k, v in setting for x in (f"--{k}", v)]
-        options = ["--resume"] if begun else a.train + options + ["--seed", seed, *more]
+        options = ["--resume"] if begun(run) else a.train + options + ["--seed", seed] + length
         code = call([a.jempp, "train", "--out", run] + options, os.path.join(run, "train.txt"))
         if code not in (0, 3):
             sys.exit(f"{run}: exit code {code}; see {run}/train.txt")
         with open(done, "w") as f:
             f.write(f"{code}\n")
-        print(name, "diverged for good" if code else "trained", flush=True)
+        print(os.path.basename(run), "diverged for good" if code else "trained", flush=True)
     return run
 
 
@@ -138,7 +147,7 @@ def main():
     a = arguments()
     seeds = a.seeds.split(",")
     keys = list(itertools.product(settings(a.vary), seeds))
-    length = {s: iterations(a, s) for s in settings(a.vary)}
+    length = {s: iterations(a, s, seeds) for s in settings(a.vary)}
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         runs = list(pool.map(lambda k: train(a, *k, length[k[0]]), keys))
         results = dict(zip(keys, pool.map(lambda run: result(a, run), runs)))

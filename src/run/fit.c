@@ -400,8 +400,7 @@ static const char *advice(Fit *f, uint64_t at) {
     }
     return climb < 1.0 / 3 && f->t.watch.fake >= 0
                ? "chains leapt too far (climb in log.tsv): --px-margin 1, a smaller --step-size or "
-                 "more "
-                 "noise on real images (--px shared --sigma 0.1) may"
+                 "more noise on real images (--px shared --sigma 0.1) may"
                : "--px-margin 1, more chain steps (--steps) or a smaller --step-size may";
 }
 
