@@ -58,6 +58,7 @@ size() { stat -c %s "$1"; }
 check "export" says 'model.safetensors: written' export run model.safetensors
 check "export in 16 bits" says 'half.safetensors: written' export run half.safetensors --half
 full=$(size model.safetensors) half=$(size half.safetensors)
+check "without the folder it was trained into" eval 'grep -aq "out = run" run/best.safetensors && ! grep -aq "out = run" half.safetensors'
 check "takes fewer bytes: $half, not $full" [ "$half" -lt $((full - 100000)) ]
 check "samples from a lone model" says 'lone.png: 16 images' sample half.safetensors --count 16 --steps 4 --out lone.png
 check "which has no buffer" eval '! says "" sample half.safetensors --from buffer && grep -q "has no buffer" err'

@@ -316,7 +316,7 @@ static void every_preset_loads_fits_together_and_says_what_it_is(void **state) {
         snprintf(top, sizeof top, "# %s - ", p->name);
         assert_memory_equal(p->text, top, strlen(top));
     }
-    assert_int_equal(n, 14);
+    assert_int_equal(n, 15);
 }
 
 static void presets_differ_as_the_paper_says(void **state) {
@@ -337,6 +337,7 @@ static void presets_differ_as_the_paper_says(void **state) {
         { "jem", 20, 1, START_UNIFORM, NORM_NONE, OPTIM_ADAM, PX_INDEPENDENT, BN_REAL },
         { "softmax", 0, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_NONE, BN_REAL },
         { "demo", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_SHARED, BN_REAL },
+        { "cifar10-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
     };
     for (size_t i = 0; i < LEN(rows); i++) {
         Config c = defaults();

@@ -91,7 +91,9 @@ char *jempp_preview(const Jempp *j, const float *images, int n, int columns, int
 
 int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err) {
     Err e = { 0 };
-    const ModelCard card = { &j->cfg, j->class_name, (double)j->threshold, j->n_group, j->rank,
+    Config cfg = j->cfg;                                    // without the folders of this machine
+    cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = 0;
+    const ModelCard card = { &cfg,    j->class_name, (double)j->threshold, j->n_group, j->rank,
                              j->mean, j->factor };
     return model_save(&j->net, j->net.w, j->net.state, &card, o->cfg.half, path, &e)
                ? api_fail(err, &e)
