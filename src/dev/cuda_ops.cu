@@ -17,8 +17,9 @@ static __device__ double warp_sum(double s) {
 enum { HEAD_THREADS = 1024 };
 
 // A warp takes a row of logits at a time.
-static __global__ void head_kernel(const float *z, int n, int classes, const int *y, Energy e,
-                                   float scale, float *dz, float *sums) {
+static __global__ void __launch_bounds__(HEAD_THREADS)
+    head_kernel(const float *z, int n, int classes, const int *y, Energy e, float scale, float *dz,
+                float *sums) {
     __shared__ double part[HEAD_THREADS / 32][N_SUM];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     double sum[N_SUM] = { 0, 0, 0, 0 };
@@ -128,10 +129,11 @@ static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, cons
 enum { DOT_THREADS = 1024 };
 
 // One block, so that the order of the sum is always the same.
-static __global__ void dot_kernel(size_t n, const float *a, const float *b, float *out) {
+static __global__ void __launch_bounds__(DOT_THREADS)
+    dot_kernel(size_t n, const float *a, const float *b, float *out) {
     __shared__ double part[DOT_THREADS / 32];
     double sum = 0;
-    #pragma unroll 8
+#pragma unroll 8
     for (size_t i = threadIdx.x; i < n; i += DOT_THREADS) sum += (double)(a[i] * b[i]);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = sum;
