@@ -495,10 +495,10 @@ static void optimisers_agree(void **state) {
     pair_open(&t, PREC_FP32, NULL);
     for (size_t off = 0; off < 2; off++) {               // aligned, and not
         const size_t n = 1003, len = n - off;
-        real *w[2], *g[2], *m[2], *v[2], *avg[2];
+        real *w[2], *g[2], *m[2], *v[2], *avg[2], *keep[2];
         twins(&t, n, 0, 1, w), twins(&t, n, 0, 1, g), twins(&t, n, 0, 1, m),
             twins(&t, n, 2, 0.2, v);
-        twins(&t, n, 0, 1, avg);
+        twins(&t, n, 0, 1, avg), twins(&t, n, 0, 1, keep);
         for (int i = 0; i < 2; i++) {
             Dev *dev = &t.dev[i];
             Now *now = now_on(&t, i, (Now){ .step = 4, .lr = (real)0.1 });
@@ -508,6 +508,7 @@ static void optimisers_agree(void **state) {
             dev->be.adam(dev, len, w[i] + off, g[i] + off, m[i] + off, v[i] + off,
                          (Adam){ (real)0.9, (real)0.999, (real)1e-8, (real)0.01 }, now);
             dev->be.ema(dev, len, avg[i] + off, w[i] + off, (real)0.9, now);
+            dev->be.ascend(dev, len, w[i] + off, g[i] + off, (real)0.3, keep[i]);
             dev->be.sgd(dev, n, w[i], g[i], m[i], (Sgd){ (real)0.9, 0 }, halted);
             dev->be.ema(dev, n, avg[i], w[i], 0, halted);
             dev->be.check(dev, n, g[i], now);
@@ -733,7 +734,7 @@ static void a_network_in_bf16_is_close(void **state) {
 }
 
 // Six steps, of which the last four are recorded and replayed, against six that are not.
-static void recorded_steps(Precision precision, const char *model) {
+static void recorded_steps(Precision precision, const char *model, double sam) {
     enum { N = 40, DIM = 3 * 8 * 8, STEPS = 6 };
     real *w[2];
     uint64_t batches[2];
@@ -753,7 +754,7 @@ static void recorded_steps(Precision precision, const char *model) {
         if (i) dev.be.record_begin = NULL;
         config_defaults(&c);
         strcpy(c.model, model);
-        c.batch = 8, c.buffer = 20, c.steps = 2;
+        c.batch = 8, c.buffer = 20, c.steps = 2, c.sam = sam;
         OK(trainer_open(&t, &dev, &c, &set, 0, err));
         set_free(&set);
         for (int k = 0; k < STEPS; k++) trainer_step(&t);
@@ -777,8 +778,8 @@ static void recorded_steps(Precision precision, const char *model) {
 static void a_recorded_step_is_the_same_step(void **state) {
     (void)state;
     if (!has_device("cuda")) skip();
-    recorded_steps(PREC_FP32, "wrn-10-1");
-    recorded_steps(PREC_BF16, "wrn-10-4");                  // wide enough for own convolutions
+    recorded_steps(PREC_FP32, "wrn-10-1", 0);
+    recorded_steps(PREC_BF16, "wrn-10-4", 2);               // wide enough for own convolutions
 }
 
 int main(void) {

@@ -345,6 +345,24 @@ static void sgd_follows_its_formula_and_halts(void **state) {
     dev_close(&dev);
 }
 
+static void ascending_goes_as_far_as_the_radius_says(void **state) {
+    (void)state;
+    Dev dev;
+    open_device(&dev, "ref");
+    real w[] = { 2, -1, 0, 3 }, g[] = { 2, 3, 5, 0 }, keep[4];
+    dev.be.ascend(&dev, 4, w, g, (real)0.5, keep);              // |w g| = |(4, -3, 0, 0)| = 5
+    const double wanted[] = { 2 + 0.5 * 4 * 2 / 5, -1 + 0.5 * 1 * 3 / 5, 0, 3 },
+                 before[] = { 2, -1, 0, 3 };
+    for (int i = 0; i < 4; i++) {
+        assert_close(w[i], wanted[i], 1e-6);
+        assert_close(keep[i], before[i], 0);
+    }
+    real none[] = { 0, 0, 0, 0 };                               // flat ground: it stays where it is
+    dev.be.ascend(&dev, 4, w, none, (real)0.5, keep);
+    for (int i = 0; i < 4; i++) assert_close(w[i], wanted[i], 1e-6);
+    dev_close(&dev);
+}
+
 static void adams_first_step_has_the_length_of_the_rate(void **state) {
     (void)state;
     Dev dev;
@@ -481,6 +499,7 @@ int main(void) {
         cmocka_unit_test(inner_moves_stop_at_the_border),
         cmocka_unit_test(the_closed_form_of_the_inner_loop_equals_the_loop),
         cmocka_unit_test(sgd_follows_its_formula_and_halts),
+        cmocka_unit_test(ascending_goes_as_far_as_the_radius_says),
         cmocka_unit_test(adams_first_step_has_the_length_of_the_rate),
         cmocka_unit_test(attacks_stay_in_their_ball_and_box),
         cmocka_unit_test(trouble_sets_the_latch),

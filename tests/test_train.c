@@ -540,6 +540,27 @@ static void while_chains_are_behind_densities_are_unlearnt(void **state) {
     set_free(&set);
 }
 
+static void a_look_from_above_changes_the_step_and_nothing_else(void **state) {
+    (void)state;
+    Set set;
+    real w[4][64], row[4][N_ROW];
+    OK(set_load(&set, "shapes", HALF_TEST, &(DataOpts){ .side = 8, .seed = 1 }, err));
+    Config c;
+    config_defaults(&c);
+    strcpy(c.model, "wrn-10-1");
+    c.batch = 4, c.buffer = 16, c.start = START_UNIFORM, c.steps = 1, c.warmup = 0;
+    for (int i = 0; i < 4; i++) {
+        c.sam = i % 2 ? 2 : 0;
+        c.loss_limit = i < 2 ? 1e4 : 1;                     // beyond it: not a step to be taken
+        one_step(&c, &set, 0, w[i], row[i]);
+    }
+    assert_true(memcmp(w[0], w[1], sizeof w[0]) != 0);
+    assert_memory_equal(row[0], row[1], sizeof row[0]);     // the log tells what was found below
+    assert_true(row[3][ROW_HALT] == HALT_LOSS);
+    assert_memory_equal(w[2], w[3], sizeof w[2]);
+    set_free(&set);
+}
+
 static void timing_of_iterations_can_be_stopped(void **state) {
     (void)state;
     Config c;
@@ -591,6 +612,7 @@ int main(void) {
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),
         cmocka_unit_test(while_chains_are_behind_densities_are_unlearnt),
+        cmocka_unit_test(a_look_from_above_changes_the_step_and_nothing_else),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
         cmocka_unit_test(devices_take_the_same_steps),

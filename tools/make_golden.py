@@ -28,7 +28,7 @@ iterate.safetensors: ten iterations from the weights w.NAME above, 8x8 pictures,
   real, clean, start     [10,6,3,8,8] U8: pictures for cross-entropy, for p(x), fresh chain starts
   y [10,6], slot [10,6], fresh [10,6]    labels; buffer slots (distinct in a row); 1: start from `start`
   buffer                 [12,3,8,8] U8: the buffer at the beginning
-  For SYSTEM = jempp, jem, softmax:
+  For SYSTEM = jempp, jem, softmax, sam:
   SYSTEM.log             [10,4] CE(real), mean LSE(clean), mean LSE(sampled), loss; softmax: CE, 0, 0, CE
   SYSTEM.buffer          [12,3,8,8] the buffer at the end (not softmax)
   SYSTEM.sum.NAME        [2] sum and sum of squares of the weights at the end
@@ -41,6 +41,8 @@ iterate.safetensors: ten iterations from the weights w.NAME above, 8x8 pictures,
          gradients: with 0.2 and +-1 nothing would be clipped.)
   jem:   norm none; SGLD, 4 steps of 1, no clip, no clamp, no noise; Adam lr 1e-4, no decay.
   softmax: norm batch; CE(real) alone; SGD as jempp.
+  sam:   as jempp, but the step's gradient is the one at w + 0.5 w^2 g / |w g|, g being the gradient at w. There
+         statistics do not move, and the log says what was found at w.
 """
 import copy
 import json
@@ -56,6 +58,7 @@ import torch.nn.functional as F
 BATCH, CLASSES, STEPS, SLOTS = 6, 10, 10, 12
 TERM = dict(a=0.5, b=-1.0, c=0.05)
 THIN, THIN_ABOVE = 7, 1000
+SAM = 0.5
 rng = random.Random(20)         # Python's own: the same numbers in every version of everything
 
 
@@ -171,8 +174,20 @@ def gradients(net, loss):
     return grads
 
 
-def step(net, opt, loss):
+def step(net, opt, loss, again=None):
+    """again: adaptive SAM. The loss as a function, asked a second time from uphill."""
     grads = gradients(net, loss)
+    if again:
+        w = {name: p.detach().clone() for name, p in net.named_parameters()}
+        length = torch.sqrt(sum(((w[name] * g) ** 2).sum() for name, g in grads.items()))
+        with torch.no_grad():
+            for name, p in net.named_parameters():
+                p += SAM * w[name] ** 2 * grads[name] / length
+        move_statistics(net, False)
+        grads = gradients(net, again())
+        with torch.no_grad():
+            for name, p in net.named_parameters():
+                p.copy_(w[name])
     for name, p in net.named_parameters():
         p.grad = grads[name]
     opt.step()
@@ -260,7 +275,7 @@ def sgld(net, x, K=4, s=1.0):
     return x
 
 
-def ten_iterations(out, system, net, opt, sampler, given):
+def ten_iterations(out, system, net, opt, sampler, given, sam=False):
     net.train()
     buffer, log = pixels(given["buffer"]), []
     for i in range(STEPS):
@@ -277,7 +292,8 @@ def ten_iterations(out, system, net, opt, sampler, given):
             loss = ce - (e_real - e_fake)
             buffer[slot] = fake
         log.append([float(v) for v in ((ce, e_real, e_fake, loss) if sampler else (ce, 0, 0, loss))])
-        step(net, opt, loss)
+        step(net, opt, loss, sam and (lambda: F.cross_entropy(net(real), y) - lse(net(clean)).mean() +
+                                      lse(net(fake)).mean()))
     out[f"{system}.log"] = torch.tensor(log, dtype=torch.float64)
     if sampler:
         out[f"{system}.buffer"] = buffer
@@ -306,6 +322,8 @@ def iterate_file(w):
     ten_iterations(out, "jem", net, torch.optim.Adam(net.parameters(), lr=1e-4), sgld, given)
     net = make(w)
     ten_iterations(out, "softmax", net, sgd(net), None, given)
+    net = make(w)
+    ten_iterations(out, "sam", net, sgd(net), pyld, given, sam=True)
     return out
 
 
@@ -340,7 +358,7 @@ def main():
     out = iterate_file(w)
     write(os.path.join(folder, "iterate.safetensors"), out, meta)
     print(f"{100 * sum(clipped) / len(clipped):.1f} % of the sampling gradients were clipped")
-    for system in "jempp", "jem", "softmax":
+    for system in "jempp", "jem", "softmax", "sam":
         print(system, *("%.4f" % v for v in out[f"{system}.log"][:, 3]))
 
 

@@ -131,8 +131,10 @@ typedef struct {                      // mean + scale * sum_i z_i (row_i - mean)
 enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, ROW_CLIMB, ROW_HALT,
        N_ROW };
 // Rows of N_SUM: the batches', then how chains made their first move: what they climb before and
-// after it, and g.x before and after it, whose difference is what the slope promised.
-enum { MAX_BATCHES = 3, CHAIN_BEFORE = MAX_BATCHES, CHAIN_AFTER, CHAIN_SLOPE, N_SUMS };
+// after it, and g.x before and after it, whose difference is what the slope promised. The last row
+// takes what nobody asks for.
+enum { MAX_BATCHES = 3, CHAIN_BEFORE = MAX_BATCHES, CHAIN_AFTER, CHAIN_SLOPE,
+       UNREAD, N_SUMS };
 enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE }; // Now.halt
 typedef struct {
     int    n, n_batch;                // images in a batch; batches
@@ -208,6 +210,8 @@ typedef struct Backend {
                   const Now *now);
     void  (*ema)(Dev *, size_t n, real *avg, const real *w, real keep, const Now *now);
     void  (*check)(Dev *, size_t n, const real *g, Now *now);          // else halt = HALT_GRAD
+    // uphill: w += radius w^2 g / |w g|. keep gets w as it was, g is spoilt.
+    void  (*ascend)(Dev *, size_t n, real *w, real *g, real radius, real *keep);
     void  (*watch)(Dev *, const Watch *, const real *sums, Now *now, real *ring);
     // data
     // index[i] < p.from; y (may be NULL) gets each one's class where rows lie class by class

@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(DOT_THREADS)
     dot_kernel(size_t n, const float *a, const float *b, float *out) {
     __shared__ double part[DOT_THREADS / 32];
     double sum = 0;
-#pragma unroll 8
+    #pragma unroll 8
     for (size_t i = threadIdx.x; i < n; i += DOT_THREADS) sum += (double)(a[i] * b[i]);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = sum;
@@ -318,6 +318,56 @@ static void ema(Dev *dev, size_t n, real *avg, const real *w, real keep, const N
     cuda_launched(dev, "ema");
 }
 
+// The sum over the block, in every thread.
+static __device__ double block_sum(double s) {
+    __shared__ double part[32];
+    const int n = (int)blockDim.x / 32;
+    s = warp_sum(s);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+    __syncthreads();
+    s = 0;
+    for (int i = 0; i < n; i++) s += part[i];
+    return s;
+}
+
+enum { ASCEND_THREADS = 256 };
+
+static __global__ void ascend_length_kernel(size_t n, const float *w, float *g, float *keep,
+                                            double *part) {
+    double square = 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const float v = g[i] * fabsf(w[i]);
+        keep[i] = w[i];
+        g[i] = v;
+        square += (double)v * (double)v;
+    }
+    square = block_sum(square);
+    if (threadIdx.x == 0) part[blockIdx.x] = square;
+}
+
+static __global__ void ascend_move_kernel(size_t n, float *w, const float *g, float radius,
+                                          const double *part) {
+    double square = 0;
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) square += part[i];
+    square = block_sum(square);
+    const float scale = square > 0 ? (float)((double)radius / sqrt(square)) : 0;
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x)
+        w[i] += scale * fabsf(w[i]) * g[i];
+}
+
+static void ascend(Dev *dev, size_t n, real *w, real *g, real radius, real *keep) {
+    Cuda *cuda = cuda_of(dev);
+    const unsigned blocks = (unsigned)cuda->sms * 8;
+    cuda_reserve_partial(dev, blocks * sizeof(double));
+    if (dev->err.kind) return;
+    double *part = (double *)cuda->partial;
+    ascend_length_kernel<<<blocks, ASCEND_THREADS, 0, cuda->stream>>>(n, w, g, keep, part);
+    ascend_move_kernel<<<blocks, ASCEND_THREADS, 0, cuda->stream>>>(n, w, g, radius, part);
+    cuda_launched(dev, "ascend");
+}
+
 static __global__ void check_kernel(size_t n, int fours, const float *g, Now *now) {
     const size_t first = blockIdx.x * (size_t)blockDim.x + threadIdx.x,
                  all = (size_t)gridDim.x * blockDim.x;
@@ -350,5 +400,6 @@ void cuda_ops_table(Backend *be) {
     be->sgd = sgd;
     be->adam = adam;
     be->ema = ema;
+    be->ascend = ascend;
     be->check = check;
 }

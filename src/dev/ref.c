@@ -427,6 +427,18 @@ static void ema(Dev *dev, size_t n, real *avg, const real *w, real keep, const N
     for (size_t i = 0; i < n; i++) avg[i] = keep * avg[i] + (1 - keep) * w[i];
 }
 
+static void ascend(Dev *dev, size_t n, real *w, real *g, real radius, real *keep) {
+    (void)dev;
+    double square = 0;
+    for (size_t i = 0; i < n; i++) {
+        keep[i] = w[i];
+        g[i] *= (real)fabs((double)w[i]);
+        square += (double)g[i] * (double)g[i];
+    }
+    const double scale = square > 0 ? (double)radius / sqrt(square) : 0;
+    for (size_t i = 0; i < n; i++) w[i] += (real)(scale * fabs((double)w[i]) * (double)g[i]);
+}
+
 static void check(Dev *dev, size_t n, const real *g, Now *now) {
     (void)dev;
     int bad = 0;
@@ -586,6 +598,7 @@ const Backend backend_ref = {
     .sgd = sgd,
     .adam = adam,
     .ema = ema,
+    .ascend = ascend,
     .check = check,
     .watch = watch,
     .pick = pick,

@@ -260,7 +260,8 @@ static int measure_iterations(Bench *b, const JemppEvents *ev, Err *err) {
 
 // Chains run down and up without weight gradients, each update batch with them.
 static double iteration_flop(const Bench *b) {
-    const int px = b->c->px, updates = px == PX_NONE ? 1 : px == PX_SHARED ? 2 : 3;
+    const int px = b->c->px, batches = px == PX_NONE ? 1 : px == PX_SHARED ? 2 : 3;
+    const int updates = b->c->sam > 0 ? 2 * batches : batches;
     return (px == PX_NONE ? 0 : b->c->steps) * b->whole[INPUT].work +
            updates * b->whole[WEIGHTS].work;
 }
@@ -292,7 +293,8 @@ static char *as_text(const Bench *b, Err *err) {
         const double ms = median(b->ms, b->n);
         char px[32], whole[64];
         config_value(b->c, config_row("px"), px, sizeof px);
-        snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s", b->c->steps, px);
+        snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px,
+                 b->c->sam > 0 ? ", SAM" : "");
         fprintf(f, "%s, batch %d; %s\n\n", b->c->model, b->c->batch, b->device);
         fprintf(f, "%-30s %5s  %-16s %9s\n", "op", "count", "direction", "ms");
         for (int i = 0; i < b->n_row; i++) put_row(f, &b->row[i]);

@@ -134,6 +134,8 @@ const OptRow config_rows[] = {
       "iterations over which the rate first grows" },
     { "ema", T_NUM, AT(ema), "0", 0, 0.999999, NULL, TRAIN, "learning",
       "what a running average of the weights keeps a step; 0: no average" },
+    { "sam", T_NUM, AT(sam), "0", 0, 100, NULL, TRAIN | BENCH, "learning",
+      "radius of a sharpness-aware step (adaptive SAM; published: 2), which takes every update batch twice; 0: off" },
 
     { "attack", T_CHOICE, AT(attack), "none", 0, 0, "none|linf|l2", TRAIN, "attacks",
       "train on images moved to where they are misread most, within a radius" },

@@ -67,16 +67,28 @@ void trainer_attack(Trainer *t) {
     }
 }
 
-void trainer_learn(Trainer *t) {
-    Backend *be = &t->dev->be;
+// The loss's gradient by the weights. unseen: by a pass that leaves statistics and sums alone.
+static void gradients(Trainer *t, Pass *unseen) {
     net_zero_grad(&t->net);
     for (int i = 0; i < t->watch.n_batch; i++) {            // each batch: forward, dz, backward
         const TrainBatch *b = &t->batch[i];
+        Pass *p = unseen ? unseen : b->pass;
         const real mean = 1 / (real)t->cfg.batch;
-        pass_forward(b->pass, b->x);
-        be->head(t->dev, pass_logits(b->pass), b->y, b->e, mean, pass_logits_grad(b->pass),
-                 t->sums + i * N_SUM);
-        pass_backward(b->pass);
+        pass_forward(p, b->x);
+        t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
+                        t->sums + (unseen ? UNREAD : i) * N_SUM);
+        pass_backward(p);
+    }
+}
+
+void trainer_learn(Trainer *t) {
+    Backend *be = &t->dev->be;
+    gradients(t, NULL);
+    if (t->keep) {                                          // that of the worst weights nearby counts
+        be->ascend(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->keep);
+        net_changed(&t->net);
+        gradients(t, &t->above);
+        be->copy(t->dev, t->net.w, t->keep, t->net.n_w * sizeof(real));
     }
     be->check(t->dev, t->net.n_w, t->net.dw, t->now);       // trouble stops this very step ...
     be->watch(t->dev, &t->watch, t->sums, t->now, t->ring);
@@ -242,6 +254,11 @@ static int open_passes(Trainer *t, Err *err) {
     const int B = t->cfg.batch, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0;
     if (pass_open(&t->real, &t->net, B, MODE_TRAIN, err)) return -1;
     t->mem_bytes = t->real.bytes;
+    if (t->cfg.sam > 0) {
+        if (pass_open(&t->above, &t->net, B, WANT_DW, err)) return -1;
+        if (t->above.bytes > t->mem_bytes) t->mem_bytes = t->above.bytes;
+        t->keep = t->dev->be.alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
+    }
     if (t->watch.fake >= 0) {
         if (pass_open(&t->fake, &t->net, B, WANT_DW | all, err) ||
             pass_open(&t->sampling, &t->net, B, MODE_SAMPLE | all, err))
@@ -257,6 +274,7 @@ static int open_passes(Trainer *t, Err *err) {
     t->mem = t->dev->be.alloc(t->dev, t->mem_bytes, "activations and their gradients");
     if (dev_check(t->dev, err)) return -1;
     pass_bind(&t->real, t->mem);
+    if (t->keep) pass_bind(&t->above, t->mem);
     if (t->watch.fake >= 0) pass_bind(&t->fake, t->mem);
     if (t->watch.fake >= 0) pass_bind(&t->sampling, t->mem);
     if (t->x0) pass_bind(&t->attack, t->mem);
@@ -345,13 +363,13 @@ void trainer_close(Trainer *t) {
     Dev *dev = t->dev;
     if (!dev) return;
     forget_recording(t);
-    Pass *passes[] = { &t->sampling, &t->real, &t->fake, &t->attack };
-    for (int i = 0; i < 4; i++) pass_close(passes[i]);
+    Pass *passes[] = { &t->sampling, &t->real, &t->fake, &t->above, &t->attack };
+    for (int i = 0; i < 5; i++) pass_close(passes[i]);
     for (int i = 0; i < MAX_BATCHES; i++) {
         dev->be.free(dev, t->batch[i].x);
         if (t->batch[i].y != t->replay.y) dev->be.free(dev, t->batch[i].y);
     }
-    void *all[] = { t->mem, t->index, t->index2, t->x0, t->now, t->sums, t->ring };
+    void *all[] = { t->mem, t->index, t->index2, t->x0, t->keep, t->now, t->sums, t->ring };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) dev->be.free(dev, all[i]);
     optim_close(&t->optim, &t->net);
     replay_close(&t->replay);

@@ -28,12 +28,14 @@ typedef struct {
     Replay   replay;
     Chain    chain;
     Pass     sampling, real, fake, attack;   // fake: as real, but its statistics may not count
+    Pass     above;               // SAM's second look: no statistics count
     void    *mem;                 // which these passes share
     size_t   mem_bytes;
     TrainBatch batch[MAX_BATCHES];
     Watch    watch;
     int     *index, *index2;      // on the device: rows of the training set
     real    *x0;                  // on the device: images before an attack, or NULL
+    real    *keep;                // on the device: weights while SAM looks from above, or NULL
     Now     *now;                 // on the device
     real    *sums, *ring;         // on the device: [N_SUMS][N_SUM]; [N_RING][N_ROW]
     uint64_t step;                // the next one
