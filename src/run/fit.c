@@ -399,9 +399,10 @@ static const char *advice(Fit *f, uint64_t at) {
         climb += (double)row[ROW_CLIMB] / (double)n;
     }
     return climb < 1.0 / 3 && f->t.watch.fake >= 0
-               ? "chains leapt too far (climb in log.tsv): --px-margin 1, a smaller --step-size or "
+               ? "chains leapt too far (climb in log.tsv): --px-margin 1, --sam 2, a smaller "
+                 "--step-size or "
                  "more noise on real images (--px shared --sigma 0.1) may"
-               : "--px-margin 1, more chain steps (--steps) or a smaller --step-size may";
+               : "--px-margin 1, --sam 2, more chain steps (--steps) or a smaller --step-size may";
 }
 
 // Back to the last good state, with other random numbers; after repeated trouble with half the rate. It
