@@ -375,6 +375,7 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("buffer = 32\n", "64 different");
     unfit("attack = linf\n", "attack-radius");
     unfit("attack-radius = 0.5\n", "attack = linf or l2");
+    unfit("sam-from = 0.5\n", "expected sam above 0");
     unfit("px = none\npyx-weight = 0\n", "nothing is learned");
     unfit("px = none\npxy-weight = 1\n", "needs chains");
     unfit("batch = 1\n", "norm = none");

@@ -361,21 +361,25 @@ static void augmentation_moves_mirrors_and_adds_noise(void **state) {
 
 // ---- the step
 
-static void run_steps(const char *device, int threads, int n, const char *conv, real *w,
-                      real rows[][N_ROW]) {
-    Dev dev;
-    Trainer t;
+static Config small_run(void) {
     Config c;
-    Set set;
     config_defaults(&c);
     strcpy(c.model, "wrn-10-1");
     c.batch = 8, c.buffer = 40, c.steps = 2, c.px = PX_CLEAN, c.warmup = 0, c.lr = 0.02,
     c.noise = 0.01;
+    return c;
+}
+
+static void run_steps(const Config *c, const char *device, int threads, int n, const char *conv,
+                      real *w, real rows[][N_ROW]) {
+    Dev dev;
+    Trainer t;
+    Set set;
     OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
     const DevOpts o = { .threads = threads,
                         .conv = strcmp(conv, "direct") ? CONV_AUTO : CONV_DIRECT };
     OK(dev_open(&dev, device, &o, NULL, err));
-    OK(trainer_open(&t, &dev, &c, &set, 0, err));
+    OK(trainer_open(&t, &dev, c, &set, 0, err));
     for (int i = 0; i < n; i++) {
         trainer_step(&t);
         trainer_row(&t, (uint64_t)i, rows[i]);
@@ -389,12 +393,13 @@ static void run_steps(const char *device, int threads, int n, const char *conv, 
 
 static void a_run_repeats_itself_bit_for_bit(void **state) {
     (void)state;
+    const Config c = small_run();
     real a[64], b[64], ra[6][N_ROW], rb[6][N_ROW];
     static const char *const devices[] = { "ref", "cpu" };
     for (size_t k = 0; k < LEN(devices); k++) {
         if (k && !has_device(devices[k])) continue;
-        run_steps(devices[k], 2, 6, "direct", a, ra);
-        run_steps(devices[k], 2, 6, "direct", b, rb);
+        run_steps(&c, devices[k], 2, 6, "direct", a, ra);
+        run_steps(&c, devices[k], 2, 6, "direct", b, rb);
         assert_memory_equal(a, b, sizeof a);
         assert_memory_equal(ra, rb, sizeof ra);
     }
@@ -561,6 +566,21 @@ static void a_look_from_above_changes_the_step_and_nothing_else(void **state) {
     set_free(&set);
 }
 
+static void looks_from_above_begin_when_they_are_told_to(void **state) {
+    (void)state;
+    real w[3][64], rows[3][6][N_ROW];
+    const struct { double sam, from; } rule[] = { { 0, 0 }, { 2, 0.5 }, { 2, 0 } };
+    for (int i = 0; i < 3; i++) {
+        Config c = small_run();
+        c.iterations = 6, c.sam = rule[i].sam, c.sam_from = rule[i].from;
+        run_steps(&c, "ref", 1, 6, "direct", w[i], rows[i]);
+    }
+    // a step shows in the row of the next
+    assert_memory_equal(rows[0], rows[1], 4 * sizeof rows[0][0]);
+    assert_true(memcmp(rows[0][4], rows[1][4], sizeof rows[0][4]) != 0);
+    assert_true(memcmp(rows[0][1], rows[2][1], sizeof rows[0][1]) != 0);
+}
+
 static void timing_of_iterations_can_be_stopped(void **state) {
     (void)state;
     Config c;
@@ -579,20 +599,22 @@ static void timing_of_iterations_can_be_stopped(void **state) {
 
 static void another_number_of_threads_changes_round_off_alone(void **state) {
     (void)state;
+    const Config c = small_run();
     if (!has_device("cpu")) skip();
     real a[64], b[64], ra[6][N_ROW], rb[6][N_ROW];
-    run_steps("cpu", 1, 6, "direct", a, ra);
-    run_steps("cpu", 2, 6, "direct", b, rb);
+    run_steps(&c, "cpu", 1, 6, "direct", a, ra);
+    run_steps(&c, "cpu", 2, 6, "direct", b, rb);
     assert_less(distance(a, b, 64), 1e-4);
     for (int i = 0; i < 6; i++) assert_close(ra[i][ROW_LOSS], rb[i][ROW_LOSS], 1e-3);
 }
 
 static void devices_take_the_same_steps(void **state) {
     (void)state;
+    const Config c = small_run();
     if (!has_device("cpu")) skip();
     real a[64], b[64], ra[4][N_ROW], rb[4][N_ROW];
-    run_steps("ref", 2, 4, "direct", a, ra);
-    run_steps("cpu", 2, 4, "auto", b, rb);
+    run_steps(&c, "ref", 2, 4, "direct", a, ra);
+    run_steps(&c, "cpu", 2, 4, "auto", b, rb);
     assert_less(distance(a, b, 64), 1e-3);
     for (int i = 0; i < 4; i++) assert_close(ra[i][ROW_LOSS], rb[i][ROW_LOSS], 2e-3);
 }
@@ -613,6 +635,7 @@ int main(void) {
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),
         cmocka_unit_test(while_chains_are_behind_densities_are_unlearnt),
         cmocka_unit_test(a_look_from_above_changes_the_step_and_nothing_else),
+        cmocka_unit_test(looks_from_above_begin_when_they_are_told_to),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
         cmocka_unit_test(devices_take_the_same_steps),

@@ -396,6 +396,9 @@ static int check_objective(const Config *c, Err *err) {
                        c->pxy_weight);
     if (c->pyx_weight <= 0 && (c->px == PX_NONE || (c->px_weight <= 0 && c->pxy_weight <= 0)))
         return err_set(err, ERR_ARG, "all weights are 0: nothing is learned");
+    if (c->sam_from > 0 && c->sam <= 0)
+        return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",
+                       c->sam_from);
     if (c->attack == ATTACK_NONE && c->attack_radius > 0)
         return err_set(err, ERR_ARG,
                        "attack-radius = %g without an attack: expected attack = linf or l2",

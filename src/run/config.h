@@ -44,7 +44,7 @@ typedef struct {
     double bn_momentum;
     // learning
     int    optimizer, schedule, warmup;
-    double lr, momentum, weight_decay, decay_factor, ema, sam;
+    double lr, momentum, weight_decay, decay_factor, ema, sam, sam_from;
     char   decay_at[64];            // fractions of the run: "1/3,2/3,5/6"
     // adversarial training
     int    attack, attack_steps;

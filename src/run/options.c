@@ -136,6 +136,8 @@ const OptRow config_rows[] = {
       "what a running average of the weights keeps a step; 0: no average" },
     { "sam", T_NUM, AT(sam), "0", 0, 100, NULL, TRAIN | BENCH, "learning",
       "radius of a sharpness-aware step (adaptive SAM; published: 2), which takes every update batch twice; 0: off" },
+    { "sam-from", T_NUM, AT(sam_from), "0", 0, 1, NULL, TRAIN, "learning",
+      "when it begins, as a fraction of the run: it matters late" },
 
     { "attack", T_CHOICE, AT(attack), "none", 0, 0, "none|linf|l2", TRAIN, "attacks",
       "train on images moved to where they are misread most, within a radius" },

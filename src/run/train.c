@@ -84,7 +84,7 @@ static void gradients(Trainer *t, Pass *unseen) {
 void trainer_learn(Trainer *t) {
     Backend *be = &t->dev->be;
     gradients(t, NULL);
-    if (t->keep) {                                          // that of the worst weights nearby counts
+    if (t->sam_on) {                                        // that of the worst weights nearby counts
         be->ascend(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->keep);
         net_changed(&t->net);
         gradients(t, &t->above);
@@ -130,7 +130,18 @@ static void do_or_replay(Trainer *t) {
     t->net.batches += t->recorded_batches;
 }
 
+static double share_gone(const Trainer *t) {                // of the run
+    return t->time_share >= 0 ? t->time_share : (double)t->step / (double)t->schedule.total;
+}
+
+static void choose_sam(Trainer *t) {
+    const int on = t->keep && share_gone(t) >= t->cfg.sam_from;
+    if (on != t->sam_on) forget_recording(t);
+    t->sam_on = on;
+}
+
 void trainer_step(Trainer *t) {
+    choose_sam(t);
     const uint32_t draws = t->watch.fake >= 0 ? replay_ready(&t->replay, t->step) : 0;
     const Now now = { .step = (uint32_t)t->step,
                       .drawn = t->replay.drawn,
@@ -258,6 +269,7 @@ static int open_passes(Trainer *t, Err *err) {
         if (pass_open(&t->above, &t->net, B, WANT_DW, err)) return -1;
         if (t->above.bytes > t->mem_bytes) t->mem_bytes = t->above.bytes;
         t->keep = t->dev->be.alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
+        t->sam_on = t->cfg.sam_from <= 0;
     }
     if (t->watch.fake >= 0) {
         if (pass_open(&t->fake, &t->net, B, WANT_DW | all, err) ||

@@ -36,6 +36,7 @@ typedef struct {
     int     *index, *index2;      // on the device: rows of the training set
     real    *x0;                  // on the device: images before an attack, or NULL
     real    *keep;                // on the device: weights while SAM looks from above, or NULL
+    int      sam_on;              // in this step
     Now     *now;                 // on the device
     real    *sums, *ring;         // on the device: [N_SUMS][N_SUM]; [N_RING][N_ROW]
     uint64_t step;                // the next one
