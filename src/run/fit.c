@@ -41,6 +41,8 @@ typedef struct {
     uint64_t trouble;                // the furthest step it diverged at
     double   valid_accuracy;         // the last one, or NaN
     int      bad_in_a_row;
+    uint64_t behind, counted;        // steps of this epoch with chains behind, of so many
+    int      told_behind;
     char     text[200];              // the live line
 } Fit;
 
@@ -210,6 +212,8 @@ static void drain_log(Fit *f, double valid) {
     real row[N_ROW] = { 0 };
     for (; f->logged < f->t.step; f->logged++) {
         trainer_row(&f->t, f->logged, row);
+        f->behind += row[ROW_FX] - row[ROW_FXQ] > f->t.watch.px_margin;
+        f->counted++;
         fprintf(f->log, "%" PRIu64 "\t%.4f\t%.2f\t%.6g\t%.6g\t%.6g\t%.4f\t%.6g\t%.6g\t%.5g\t%.4g\t",
                 f->logged, (double)(f->logged + 1) / (double)f->t.per_epoch, spent(f),
                 (double)row[ROW_LR], (double)row[ROW_LOSS], (double)row[ROW_CE],
@@ -344,6 +348,18 @@ static int sample_grid(Fit *f, Err *err) {
     return rc;
 }
 
+// A margin keeps a run alive; whether p(x) is still learnt is another question.
+static void tell_behind(Fit *f) {
+    if (f->t.watch.px_margin > 0 && f->behind > f->counted / 4 && !f->told_behind++)
+        say(f,
+            "note: in %" PRIu64 " of the last %" PRIu64
+            " steps chains were behind (--px-margin): the classifier learns, p(x) hardly does; "
+            "--sam "
+            "2, more --steps or an earlier end may keep samples good",
+            f->behind, f->counted);
+    f->behind = f->counted = 0;
+}
+
 // Validation, the best model, a picture. With averaged weights it is those that are judged and kept.
 static int end_epoch(Fit *f, Err *err) {
     Trainer *t = &f->t;
@@ -367,6 +383,7 @@ static int end_epoch(Fit *f, Err *err) {
     swap_average(t);
     t->dev->be.copy_in(t->dev, t->now, &keep, sizeof keep);
     drain_log(f, f->valid_accuracy);
+    tell_behind(f);
     return rc || sample_grid(f, err) ? -1 : dev_check(t->dev, err);
 }
 
