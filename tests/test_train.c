@@ -503,6 +503,15 @@ static void the_log_says_what_chains_gain_by_their_first_move(void **state) {
     set_free(&set);
 }
 
+static Config tiny_run(Set *set) {
+    Config c;
+    config_defaults(&c);
+    strcpy(c.model, "wrn-10-1");
+    c.batch = 4, c.buffer = 16, c.start = START_UNIFORM, c.steps = 1, c.warmup = 0;
+    OK(set_load(set, "shapes", HALF_TEST, &(DataOpts){ .side = 8, .seed = 1 }, err));
+    return c;
+}
+
 // Weights after one step from the same beginning; behind: with chains that were behind before it.
 static void one_step(const Config *c, const Set *set, int behind, real w[64], real row[N_ROW]) {
     Dev dev;
@@ -523,11 +532,7 @@ static void while_chains_are_behind_densities_are_unlearnt(void **state) {
     (void)state;
     Set set;
     real w[4][64], row[4][N_ROW];
-    OK(set_load(&set, "shapes", HALF_TEST, &(DataOpts){ .side = 8, .seed = 1 }, err));
-    Config c;
-    config_defaults(&c);
-    strcpy(c.model, "wrn-10-1");
-    c.batch = 4, c.buffer = 16, c.start = START_UNIFORM, c.steps = 1, c.warmup = 0;
+    Config c = tiny_run(&set);
     for (c.px = PX_CLEAN; c.px < PX_NONE; c.px++) {
         Config other = c;
         c.px_margin = 1, other.px_margin = 0, other.penalty = c.penalty = 0.1;
@@ -549,11 +554,7 @@ static void a_look_from_above_changes_the_step_and_nothing_else(void **state) {
     (void)state;
     Set set;
     real w[4][64], row[4][N_ROW];
-    OK(set_load(&set, "shapes", HALF_TEST, &(DataOpts){ .side = 8, .seed = 1 }, err));
-    Config c;
-    config_defaults(&c);
-    strcpy(c.model, "wrn-10-1");
-    c.batch = 4, c.buffer = 16, c.start = START_UNIFORM, c.steps = 1, c.warmup = 0;
+    Config c = tiny_run(&set);
     for (int i = 0; i < 4; i++) {
         c.sam = i % 2 ? 2 : 0;
         c.loss_limit = i < 2 ? 1e4 : 1;                     // beyond it: not a step to be taken
