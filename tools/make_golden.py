@@ -41,8 +41,9 @@ iterate.safetensors: ten iterations from the weights w.NAME above, 8x8 pictures,
          gradients: with 0.2 and +-1 nothing would be clipped.)
   jem:   norm none; SGLD, 4 steps of 1, no clip, no clamp, no noise; Adam lr 1e-4, no decay.
   softmax: norm batch; CE(real) alone; SGD as jempp.
-  sam:   as jempp, but the step's gradient is the one at w + 0.5 w^2 g / |w g|, g being the gradient at w. There
-         statistics do not move, and the log says what was found at w.
+  sam:   as jempp but with moves of 0.5 times each gradient (longer ones pass kinks of the net, where single
+         precision may take the other side), and the step's gradient is the one at w + 0.5 w^2 g / |w g|, g being
+         the gradient at w. There statistics do not move, and the log says what was found at w.
 """
 import copy
 import json
@@ -323,7 +324,7 @@ def iterate_file(w):
     net = make(w)
     ten_iterations(out, "softmax", net, sgd(net), None, given)
     net = make(w)
-    ten_iterations(out, "sam", net, sgd(net), pyld, given, sam=True)
+    ten_iterations(out, "sam", net, sgd(net), lambda net, x: pyld(net, x, s=0.5), given, sam=True)
     return out
 
 
