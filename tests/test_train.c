@@ -573,7 +573,7 @@ static void looks_from_above_begin_when_they_are_told_to(void **state) {
     const struct { double sam, from; } rule[] = { { 0, 0 }, { 2, 0.5 }, { 2, 0 } };
     for (int i = 0; i < 3; i++) {
         Config c = small_run();
-        c.iterations = 6, c.sam = rule[i].sam, c.sam_from = rule[i].from;
+        c.px = PX_NONE, c.iterations = 6, c.sam = rule[i].sam, c.sam_from = rule[i].from;
         run_steps(&c, "ref", 1, 6, "direct", w[i], rows[i]);
     }
     // a step shows in the row of the next
