@@ -221,11 +221,11 @@ check "which leave a whole checkpoint too" [ "$(step_of wild/last.safetensors)" 
 
 # ---- chains that hardly move: the density runs away from them, but for a margin
 slow="--data shapes --side 8 --model wrn-10-1 --batch 16 --buffer 100 --train-images 800 --valid-images 100 --steps 1
-      --step-size 0.0001 --warmup 10 --decay-factor 1 --iterations 900 --retries 0"
+      --step-size 0.0001 --warmup 10 --decay-factor 1 --iterations 700 --retries 0"
 # shellcheck disable=SC2086
 check "a run whose chains cannot keep up is lost" gives 3 'diverged near step' $slow --out away
 # shellcheck disable=SC2086
-check "a margin keeps the two together" gives 0 'held: 900 steps' $slow --px-margin 1 --out held
+check "a margin keeps the two together" gives 0 'held: 700 steps' $slow --px-margin 1 --out held
 check "within twice of it" awk -F'\t' 'NR > 1 { gap = $10 } END { exit !(gap > 0.1 && gap < 2) }' held/log.tsv
 check "and it is said what that means" grep -q 'of the last .* steps chains were behind' err out
 
