@@ -228,6 +228,9 @@ check "a run whose chains cannot keep up is lost" gives 3 'diverged near step' $
 check "a margin keeps the two together" gives 0 'held: 700 steps' $slow --px-margin 1 --out held
 check "within twice of it" awk -F'\t' 'NR > 1 { gap = $10 } END { exit !(gap > 0.1 && gap < 2) }' held/log.tsv
 check "and it is said what that means" grep -q 'of the last .* steps chains were behind' err out
+# shellcheck disable=SC2086
+check "a classifier has no chains to be behind" \
+    eval 'gives 0 "alone: 20 steps" $tiny --px none --px-margin 0.1 --iterations 20 --out alone && ! grep -q "chains were behind" err out'
 
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ]

@@ -62,7 +62,7 @@ def iterations(a, setting, seeds):
     """Options that give a setting its share of time: how many of its iterations --seconds hold, timed alone."""
     if not a.seconds or all(begun(folder(a, setting, s)) for s in seeds):
         return []
-    decisive = ("preset", "config", "model", "norm", "stem", "batch", "steps", "px", "optimizer", "device",
+    decisive = ("preset", "config", "model", "norm", "stem", "batch", "steps", "px", "sam", "optimizer", "device",
                 "threads", "precision")
     given = dict(zip(a.train, a.train[1:])) | {f"--{k}": v for k, v in setting}
     if "--px" not in given:

@@ -350,7 +350,8 @@ static int sample_grid(Fit *f, Err *err) {
 
 // A margin keeps a run alive; whether p(x) is still learnt is another question.
 static void tell_behind(Fit *f) {
-    if (f->t.watch.px_margin > 0 && f->behind > f->counted / 4 && !f->told_behind++)
+    if (f->t.watch.fake >= 0 && f->t.watch.px_margin > 0 && f->behind > f->counted / 4 &&
+        !f->told_behind++)
         say(f,
             "note: in %" PRIu64 " of the last %" PRIu64
             " steps chains were behind (--px-margin): the classifier learns, p(x) hardly does; "
