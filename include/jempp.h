@@ -83,7 +83,8 @@ JEMPP_API float  jempp_threshold(const Jempp *j);
 JEMPP_API int    jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *err);
 // logits: [n][classes]
 JEMPP_API int    jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *err);
-// Softmax of one row into p (may be NULL); returns log p(x) up to a constant: the logits' LSE.
+// p(y|x) of one row into p (may be NULL): the softmax at the model's temperature, 1 if it carries
+// none. Returns log p(x) up to a constant: the logits' LSE.
 JEMPP_API float  jempp_score(const Jempp *j, const float *logits, float *p);
 // Draws n images as the options say (from, class, steps, ...); class_of (may be NULL) gets each
 // one's class or -1.

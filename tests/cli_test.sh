@@ -131,19 +131,21 @@ cp run/eval.json first.json
 expect 0 '"top1": ' eval run $quick --tasks acc --refine 2 --draws 2 --json
 is_json eval run --json
 cmp -s <(tail -n +1 out) <(cat run/eval.json) || bad "eval --json is not the file"
-expect 0 'ood' eval model.safetensors $quick --tasks ood --ood uniform,folder:. --input-noise 0.03 --json
+expect 0 'ood' eval model.safetensors $quick --tasks ece,ood --ood uniform,folder:. --input-noise 0.03 --json
 [ -s model-eval/eval.json ] || bad "no eval.json for a lone model"
 ! grep -q '"top1"' model-eval/eval.json || bad "a task that was not asked for"
 if command -v python3 >/dev/null; then
-    python3 - first.json run/eval.json <<'END' || bad "eval.json"
+    python3 - first.json run/eval.json model-eval/eval.json <<'END' || bad "eval.json"
 import json, sys
-a, b = (json.load(open(f)) for f in sys.argv[1:])
+a, b, lone = (json.load(open(f)) for f in sys.argv[1:])
 assert list(b["tasks"]) == ["acc", "ece", "ood", "attack", "samples", "speed"]
 assert all(a["tasks"][k] == b["tasks"][k] for k in b["tasks"] if k != "acc"), "other tasks changed"
 assert b["tasks"]["acc"]["refine"] == 2 and a["tasks"]["acc"]["refine"] == 0
 acc, ece, ood, attack = (a["tasks"][k] for k in ("acc", "ece", "ood", "attack"))
 assert sum(map(sum, acc["confusion"])) == acc["n"] == 40
 assert sum(b["count"] for b in ece["reliability"]) == 40 and ece["temperature"]["n_valid"] == 100
+own = lone["tasks"]["ece"]["temperature"]
+assert own["n_valid"] is None and abs(own["t"] - ece["temperature"]["t"]) < 1e-5, "the model's own temperature"
 assert abs(attack["clean"] - acc["top1"]) < 1e-6
 curve = attack["curves"][0]
 assert curve["radii"] == [0, 4 / 255, 8 / 255] and curve["accuracy"][0] == attack["clean"]
@@ -159,6 +161,8 @@ best=$(sed -n 's/ *"best_valid_accuracy": \([0-9.]*\),*/\1/p' run/run.json)
 awk "BEGIN { exit !($top1 - 100 * $best < 1e-4 && 100 * $best - $top1 < 1e-4) }" ||
     bad "--split valid: $top1 %, the run's best was $best"
 expect 2 'expected no --temperature' eval run --tasks ece --split valid --temperature
+expect 0 'few: 2 steps' train $net --data shapes --iterations 2 --batch 16 --px none --train-images 200 --valid-images 19 --threads 1 --out few
+expect 0 '"temperature": null' eval few $quick --tasks ece --json        # at most 19 mistakes are too few to fit one
 expect 2 'expected no --data' eval run --tasks acc --split valid --data shapes
 expect 2 'has results on shapes (validation); --out says where those on shapes go' eval run $quick --tasks ece --out held
 sed -i 's/"md5": "./"md5": "x/' run/eval.json                   # as if the model had been another

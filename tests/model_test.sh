@@ -7,17 +7,17 @@ set -u
 model=$here/../models/cifar10-wrn-16-4.safetensors
 case $jempp in */asan/* | */cov/* | */poison/*) echo "skipped: the network is large for a program that watches itself" && exit 0 ;; esac
 
-# What it answered in fp32 on the CPU when its statistics were last made: class, p(y|x), log p(x) + c.
+# What it answered in fp32 on the CPU when its temperature was fitted: class, p(y|x), log p(x) + c.
 expected() {
     cat <<'X'
-airplane 0.9878 1.854
-automobile 0.9998 3.379
-bird 0.9986 3.638
-cat 0.9975 3.783
+airplane 0.9979 1.854
+automobile 1.0000 3.379
+bird 0.9999 3.638
+cat 0.9998 3.783
 deer 1.0000 3.849
-dog 0.9989 4.790
+dog 0.9999 4.790
 frog 1.0000 5.206
-horse 0.9985 2.958
+horse 0.9999 2.958
 ship 1.0000 3.559
 truck 1.0000 4.880
 X

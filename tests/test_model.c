@@ -22,7 +22,7 @@ static int make_model(void **state) {
     OK(net_build(&net, &spec, err));
     OK(net_alloc(&net, &dev, err));
     OK(net_init(&net, 1, err));
-    const ModelCard card = { .cfg = &c, .class_name = names, .threshold = 1.5 };
+    const ModelCard card = { .cfg = &c, .class_name = names, .threshold = 1.5, .temperature = 0.5 };
     OK(model_save(&net, net.w, net.state, &card, 0, good, err));
     net_free(&net);
     dev_close(&dev);
@@ -70,6 +70,29 @@ static void assert_refused(const char *why) {
     Err err = { 0 };
     assert_int_equal(open_model(&m, bad, &err), -1);
     if (!strstr(err.msg, why)) fail_msg("'%s' does not hold '%s'", err.msg, why);
+}
+
+// p(y|x) is softened or sharpened, log p(x) is not; without a temperature p is the softmax.
+static void a_model_carries_its_temperature(void **state) {
+    (void)state;
+    const float z[3] = { 1, 2, -1 };
+    float p[3];
+    Jempp m;
+    OK(open_model(&m, good, err));
+    assert_close(m.temperature, 0.5, 0);
+    assert_close(jempp_score(&m, z, p), log(exp(1) + exp(2) + exp(-1)), 1e-6);
+    assert_close(p[1], exp(4) / (exp(2) + exp(4) + exp(-2)), 1e-6);
+    assert_close(p[0] + p[1] + p[2], 1, 1e-6);
+    m.temperature = 0;
+    assert_close(jempp_score(&m, z, NULL), log(exp(1) + exp(2) + exp(-1)), 1e-6);
+    jempp_score(&m, z, p);
+    assert_close(p[1], exp(2) / (exp(1) + exp(2) + exp(-1)), 1e-6);
+    model_close(&m);
+    const char *const wrong[] = { "0", "-1", "nan", "inf", "1e9", "warm", "1 K", "" };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        spoil("temperature", wrong[i], NULL);
+        assert_refused("expected a number from 0.001 to 1000");
+    }
 }
 
 static void a_model_carries_its_names_and_threshold(void **state) {
@@ -164,6 +187,7 @@ static void chains_that_are_stopped_are_no_wrong_argument(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_carries_its_names_and_threshold),
+        cmocka_unit_test(a_model_carries_its_temperature),
         cmocka_unit_test(a_model_cannot_set_what_belongs_to_the_call),
         cmocka_unit_test(a_model_cannot_ask_for_more_memory_than_there_is),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),

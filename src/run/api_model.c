@@ -57,9 +57,11 @@ int jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *
 
 float jempp_score(const Jempp *j, const float *logits, float *p) {
     const int n = j->net.spec.classes;
-    const double lse = logsumexp(logits, n);
-    for (int i = 0; p && i < n; i++) p[i] = (float)exp((double)logits[i] - lse);
-    return (float)lse;
+    const double score = logsumexp(logits, n), t = j->temperature > 0 ? j->temperature : 1;
+    for (int i = 0; p && i < n; i++) p[i] = (float)((double)logits[i] / t);
+    const double lse = p ? logsumexp(p, n) : 0;
+    for (int i = 0; p && i < n; i++) p[i] = (float)exp((double)p[i] - lse);
+    return (float)score;
 }
 
 int jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images,
@@ -93,8 +95,14 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
     Err e = { 0 };
     Config cfg = j->cfg;                                    // without the folders of this machine
     cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = 0;
-    const ModelCard card = { &cfg,    j->class_name, (double)j->threshold, j->n_group, j->rank,
-                             j->mean, j->factor };
+    const ModelCard card = { .cfg = &cfg,
+                             .class_name = j->class_name,
+                             .threshold = (double)j->threshold,
+                             .temperature = j->temperature,
+                             .n_group = j->n_group,
+                             .rank = j->rank,
+                             .mean = j->mean,
+                             .factor = j->factor };
     return model_save(&j->net, j->net.w, j->net.state, &card, o->cfg.half, path, &e)
                ? api_fail(err, &e)
                : 0;

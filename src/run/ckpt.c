@@ -340,6 +340,7 @@ int model_save(Net *net, const real *w, const real *state, const ModelCard *card
         meta_number(&out, "channels", net->spec.channels);
         meta_number(&out, "side", net->spec.side);
         if (!isnan(card->threshold)) meta_number(&out, "threshold", card->threshold);
+        if (card->temperature > 0) meta_number(&out, "temperature", card->temperature);
         declare_counters(&out, net);
         declare_net(&out, net, half ? ST_F16 : real_type);
         if (card->mean) st_declare(&out, "start.mean", ST_F16, 2, (uint64_t[]){ groups, dim });

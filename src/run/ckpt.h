@@ -25,6 +25,7 @@ typedef struct {                    // what a model carries beside its weights
     const Config *cfg;
     const char  **class_name;
     double        threshold;        // 5th percentile of validation scores; NaN: unknown
+    double        temperature;      // what logits are divided by for p(y|x) in use; 0: not known
     int           n_group, rank;    // chain starts
     const float  *mean, *factor;    // [n_group][dim], [n_group][rank][dim]; NULL: none
 } ModelCard;

@@ -191,22 +191,36 @@ static void put_calibration(JsonOut *j, const Scores *s) {
 }
 
 // T is fitted on the run's validation images, through the plain classifier or the refined one alike.
-static int put_temperature(Eval *e, JsonOut *j, Err *err) {
+static int fit_temperature(Eval *e, double *t, Err *err) {
     const int C = e->m->net.spec.classes;
     Bytes valid = { 0 };
-    Scores s;
     float *z = malloc(e->valid.n * (size_t)C * sizeof *z);
     int rc = z ? bytes_upload(&valid, &e->m->dev, &e->valid, err)
                : err_set(err, ERR_MEM, "out of memory for validation images");
     const Look l = { &valid, (int)e->valid.n, e->use->refine > 0, "validation images", z, NULL };
     if (!rc) rc = look(e, &l, err);
-    const double t = rc ? 1 : temperature_of(z, e->valid.y, e->valid.n, C);
+    if (!rc) *t = temperature_of(z, e->valid.y, e->valid.n, C);
     bytes_free(&valid, &e->m->dev);
     free(z);
-    if (rc || scores_of(&s, e->logits, e->test.y, (size_t)e->n, C, t, err)) return -1;
+    return rc;
+}
+
+// The model's own T, unless one is asked for. The images that it was fitted on, and a refined
+// classifier, it has nothing to say about.
+static int put_temperature(Eval *e, JsonOut *j, Err *err) {
+    const int anew = e->use->temperature;
+    double t = e->use->refine > 0 || e->use->split == SPLIT_VALID ? 0 : e->m->temperature;
+    Scores s;
+    if (anew && fit_temperature(e, &t, err)) return -1;
+    if (!(t > 0)) {
+        json_put_string(j, "temperature", NULL);
+        return 0;
+    }
+    if (scores_of(&s, e->logits, e->test.y, (size_t)e->n, e->m->net.spec.classes, t, err))
+        return -1;
     json_open_object(j, "temperature");
     json_put_double(j, "t", t);
-    json_put_uint(j, "n_valid", e->valid.n);
+    json_put_double(j, "n_valid", anew ? (double)e->valid.n : NAN);
     put_calibration(j, &s);
     json_close(j);
     return 0;
@@ -220,9 +234,7 @@ static int task_ece(Eval *e, JsonOut *j, Err *err) {
     json_put_int(j, "n", e->n);
     json_put_int(j, "bins", ECE_BINS);
     put_calibration(j, &s);
-    if (e->use->temperature) return put_temperature(e, j, err);
-    json_put_string(j, "temperature", NULL);
-    return 0;
+    return put_temperature(e, j, err);
 }
 
 // ---- out of distribution ---------------------------------------------------------------------------

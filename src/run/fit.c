@@ -291,13 +291,25 @@ static int chain_starts(Fit *f, Err *err) {
                          f->factor, err);
 }
 
-static int save_best(Fit *f, double threshold, Err *err) {
+// From the logits of the validation images, of which s tells. Few mistakes do not tell how sure to be: of
+// none, the coldest temperature would fit best.
+static double temperature_in_use(const Fit *f, const Scores *s) {
+    enum { LEAST_MISTAKES = 20 };
+    if ((1 - s->accuracy) * (double)s->n < LEAST_MISTAKES) return 0;
+    return temperature_of(f->logits, f->valid.y, f->valid.n, f->valid.classes);
+}
+
+static int save_best(Fit *f, const Scores *s, Err *err) {
     char path[600];
     if (chain_starts(f, err) || file_in(path, f, "best.safetensors", err)) return -1;
-    const ModelCard card = { &f->cfg,     f->train.class_name,
-                             threshold,   f->t.starts.n_group,
-                             STARTS_RANK, f->mean,
-                             f->factor };
+    const ModelCard card = { .cfg = &f->cfg,
+                             .class_name = f->train.class_name,
+                             .threshold = s->threshold,
+                             .temperature = temperature_in_use(f, s),
+                             .n_group = f->t.starts.n_group,
+                             .rank = STARTS_RANK,
+                             .mean = f->mean,
+                             .factor = f->factor };
     return model_save(&f->t.net, f->t.net.w, f->t.net.state, &card, 0, path, err);
 }
 
@@ -379,7 +391,7 @@ static int end_epoch(Fit *f, Err *err) {
     if (!rc && (!f->valid.n || s.accuracy > f->state.best_accuracy)) {
         f->state.best_accuracy = f->valid.n ? s.accuracy : -1;
         f->state.best_step = t->step;
-        rc = save_best(f, s.threshold, err);
+        rc = save_best(f, &s, err);
     }
     swap_average(t);
     t->dev->be.copy_in(t->dev, t->now, &keep, sizeof keep);

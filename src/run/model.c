@@ -105,9 +105,20 @@ static int read_starts(Jempp *m, St *st, Err *err) {
                : 0;
 }
 
+static int read_temperature(Jempp *m, const St *st, Err *err) {
+    const char *text = st_meta(st, "temperature");
+    char *end;
+    if (!text) return 0;
+    m->temperature = strtod(text, &end);
+    if (!*end && m->temperature >= 1e-3 && m->temperature <= 1e3) return 0;
+    return err_set(err, ERR_DATA,
+                   "%s: its temperature is '%.40s': expected a number from 0.001 to 1000", st->path,
+                   text);
+}
+
 static int model_read(Jempp *m, const Config *use, St *st, Err *err) {
     const char *threshold = st_meta(st, "threshold");
-    if (run_options(st, &m->cfg, err)) return -1;
+    if (run_options(st, &m->cfg, err) || read_temperature(m, st, err)) return -1;
     m->threshold = threshold ? strtof(threshold, NULL) : NAN;
     // the machine is the user's, not the run's
     memcpy(m->cfg.device, use->device, sizeof m->cfg.device);

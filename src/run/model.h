@@ -15,6 +15,7 @@ struct Jempp {
     Arena    arena;
     const char **class_name;
     float    threshold;         // NaN: unknown
+    double   temperature;       // of p(y|x) in use; 0: none known, and 1 is used
     int      n_group, rank;     // chain starts that it carries; n_group 0: none
     float   *mean, *factor;
 };

@@ -177,7 +177,7 @@ const OptRow config_rows[] = {
     { "limit", T_INT, AT(limit), "0", 0, 100000000, NULL, EVAL, "evaluation",
       "so many images of each set at most; 0: all, and 1000 in attacks" },
     { "temperature", T_FLAG, AT(temperature), "off", 0, 1, NULL, EVAL, "evaluation",
-      "calibrate too: divide logits by what fits the run's validation images best" },
+      "fit one anew on the run's validation images; else the one that the model carries is used" },
     { "input-noise", T_NUM, AT(input_noise), "0", 0, 10, NULL, EVAL, "evaluation",
       "standard deviation of noise on every image (published: 0.03), pixels in [-1, 1]" },
     { "refine", T_INT, AT(refine), "0", 0, 10000, NULL, EVAL, "evaluation",
