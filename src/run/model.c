@@ -105,12 +105,13 @@ static int read_starts(Jempp *m, St *st, Err *err) {
                : 0;
 }
 
+// What is fitted is within 1/1000 and 1000, but for rounding.
 static int read_temperature(Jempp *m, const St *st, Err *err) {
     const char *text = st_meta(st, "temperature");
     char *end;
     if (!text) return 0;
     m->temperature = strtod(text, &end);
-    if (!*end && m->temperature >= 1e-3 && m->temperature <= 1e3) return 0;
+    if (!*end && m->temperature > 9e-4 && m->temperature < 1001) return 0;
     return err_set(err, ERR_DATA,
                    "%s: its temperature is '%.40s': expected a number from 0.001 to 1000", st->path,
                    text);
