@@ -72,11 +72,11 @@ static void dev_start(Dev *dev, const char *name, DevOpts o) {
 static int pair_open(void **state) {
     Pair *t = calloc(1, sizeof *t);
     assert_non_null(t);
+    *state = t;                         // closed whether or not a device opens
     dev_start(&t->dev[0], "ref", (DevOpts){ .threads = 1 });
     dev_start(&t->dev[1], "cpu", (DevOpts){ .threads = 2 });
     t->lanes =
         (int)(t->dev[1].be.tensor_bytes(&t->dev[1], &(Tensor){ 1, 1, 1, 1, NULL }) / sizeof(real));
-    *state = t;
     return 0;
 }
 

@@ -330,6 +330,7 @@ static char *as_json(const Bench *b, Err *err) {
     json_put_int(&j, "batch", b->c->batch);
     json_put_int(&j, "steps", b->c->steps);
     json_put_string(&j, "px", px);
+    json_put_double(&j, "sam", b->c->sam);
     json_open_array(&j, "ops");
     for (int i = 0; i < b->n_row; i++) {
         const Row *r = &b->row[i];
