@@ -98,6 +98,7 @@ LD_LIBRARY_PATH=no-curl expect 1 'fetching needs libcurl: ' data fetch mnist --d
 net="--model wrn-10-1 --stem 4x4 --side 16"
 expect 0 'whole iteration, M = 1, px shared' bench $net --batch 2 --steps 1 --iterations 2 --threads 1
 expect 0 '"sam": 2,' bench $net --batch 2 --steps 1 --iterations 2 --threads 1 --sam 2 --json
+grep -qF '"iteration_ms": ' out || bad "bench --json: no iteration_ms"
 is_json bench --json
 expect 0 'run: 12 steps' train $net --data shapes --iterations 12 --batch 16 --steps 2 --px shared --buffer 64 \
     --train-images 200 --valid-images 100 --warmup 5 --threads 1 --out run

@@ -89,7 +89,7 @@ static void a_model_carries_its_temperature(void **state) {
     assert_close(p[1], exp(2) / (exp(1) + exp(2) + exp(-1)), 1e-6);
     model_close(&m);
     const char *const wrong[] = { "0", "-1", "nan", "inf", "1e9", "warm", "1 K", "" };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < LEN(wrong); i++) {
         spoil("temperature", wrong[i], NULL);
         assert_refused("expected a number from 0.001 to 1000");
     }
