@@ -103,7 +103,8 @@ BIN := $(if $(filter release,$(SET)),build,$(OBJ))
 objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
 
 PLOT_SRC := src/base/plot_cairo.c
-LIB_SRC  := $(filter-out $(PLOT_SRC),$(wildcard src/base/*.c src/net/*.c src/run/*.c src/dev/backend.c src/dev/ref.c src/dev/comm.c))
+LIB_SRC  := $(filter-out $(PLOT_SRC),$(foreach r,base conf net data jem run report eval api,$(wildcard src/$(r)/*.c)) \
+            $(wildcard src/dev/backend.c src/dev/ref.c src/dev/comm.c))
 CLI_SRC  := $(wildcard src/cli/*.c)
 PRESETS  := $(sort $(wildcard presets/*.conf))
 ISA_SRC  := $(wildcard src/dev/cpu_ops.c src/dev/cpu_stem.c src/dev/cpu_wino.c)
@@ -303,11 +304,11 @@ $(OBJ)/$(1): FORCE
 endef
 REVISION := $(shell git describe --always --dirty 2>/dev/null)
 $(eval $(call text_rule,flags,$(CC) $(BASEFLAGS) $(CPPFLAGS) $(CFLAGS) $(FAST) $(GPUS)))
-$(eval $(call text_rule,revision,$(REVISION)))
+$(eval $(call text_rule,revision,$(VERSION) $(REVISION)))
 $(eval $(call text_rule,places,$(PREFIX) $(INCLUDEDIR) $(MODULE_DIR) $(MODULE_NEAR) $(VERSION)))
 
-$(OBJ)/run/api.o: $(OBJ)/revision
-$(OBJ)/run/api.o: DEFINE = $(if $(REVISION),-DJEMPP_REVISION='"$(REVISION)"')
+$(OBJ)/base/version.o: $(OBJ)/revision
+$(OBJ)/base/version.o: DEFINE = -DJEMPP_NUMBER='"$(VERSION)"' $(if $(REVISION),-DJEMPP_REVISION='"$(REVISION)"')
 $(OBJ)/base/module.o: $(OBJ)/places
 $(OBJ)/base/module.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_DIR)"' -DJEMPP_MODULES_NEAR='"$(MODULE_NEAR)"'
 $(call objects,$(CPU_SRC)): DEFINE = $(FAST)

@@ -5,11 +5,11 @@
 #include "base/json.h"
 #include "jempp.h"
 #include "run/ckpt.h"
-#include "run/data_files.h"
-#include "run/fetch.h"
+#include "data/data_files.h"
+#include "data/fetch.h"
 #include "run/fit.h"
 #include "run/model.h"
-#include "run/report.h"
+#include "report/report.h"
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>

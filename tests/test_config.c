@@ -1,6 +1,6 @@
 // test_config.c - options: the table, texts and files of them, presets, what fits together.
-#include "run/config.h"
-#include "run/help.h"
+#include "conf/config.h"
+#include "api/help.h"
 #include "testing.h"
 #include <stdio.h>
 #include <unistd.h>

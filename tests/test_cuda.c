@@ -2,7 +2,7 @@
 //
 // Outputs start as NaN and have guard bytes behind them. Without a GPU every test is skipped.
 #include "testing.h"
-#include "run/train.h"
+#include "jem/train.h"
 #include <stdio.h>
 
 enum { GUARD = 64, MAX_BUFS = 96 };

@@ -1,5 +1,5 @@
 // test_data.c - image sets: what good files give, and that every kind of bad one is refused.
-#include "run/data.h"
+#include "data/data.h"
 #include "base/file.h"
 #include "base/image.h"
 #include <ftw.h>

@@ -1,10 +1,10 @@
 // test_eval.c - metrics against scikit-learn's, attacks against foolbox's (both by
 // tools/make_golden_eval.py), and what evaluation is made of besides.
 #include "golden.h"
-#include "run/attack.h"
-#include "run/eval.h"
-#include "run/metrics.h"
-#include "run/outside.h"
+#include "jem/attack.h"
+#include "eval/eval.h"
+#include "jem/metrics.h"
+#include "data/outside.h"
 #include <stdio.h>
 
 // Calls `check` with each name of the comma-separated metadata `key`.

@@ -8,7 +8,7 @@
 #include "base/image.h"
 #include "base/log.h"
 #include "jempp.h"
-#include "run/data.h"
+#include "data/data.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>

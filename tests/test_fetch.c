@@ -1,7 +1,7 @@
 // test_fetch.c - downloads from a local server that truncates, corrupts, redirects and stalls.
 #include "base/file.h"
 #include "base/md5.h"
-#include "run/fetch.h"
+#include "data/fetch.h"
 #include <ftw.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -345,7 +345,7 @@ static void progress_counts_up_to_the_whole(void **state) {
     f.file[1].name = NULL;
     Seen seen = { 0 };
     refused(&f, url_of("/cut"), "closed");
-    const JemppEvents ev = { .progress = note, .ctx = &seen };
+    const Events ev = { .progress = note, .ctx = &seen };
     assert_int_equal(fetch_set(&f, in_root("data"), url_of("/ok"), PATIENT, &ev, NULL), 0);
     assert_true(seen.calls > 0);
     assert_int_equal(seen.done, 200000 / 1024);
@@ -359,7 +359,7 @@ static void a_download_that_is_stopped_is_gone_on_with(void **state) {
     f.file[1].name = NULL;
     Err err = { 0 };
     Seen seen = { 0 };
-    const JemppEvents ev = { .progress = note, .stop = when_half_is_there, .ctx = &seen };
+    const Events ev = { .progress = note, .stop = when_half_is_there, .ctx = &seen };
     assert_int_equal(fetch_set(&f, in_root("data"), url_of("/stall"), PATIENT, &ev, &err), -1);
     assert_string_equal(err.msg, "stopped");
     assert_int_equal(err.kind, ERR_IO);

@@ -1,6 +1,6 @@
 // test_iterate.c - ten whole training iterations against PyTorch: JEM++, JEM, softmax, JEM++ with SAM.
 #include "golden.h"
-#include "run/train.h"
+#include "jem/train.h"
 
 enum { BATCH = 6, STEPS = 10, SLOTS = 12, DIM = 3 * 8 * 8 };
 

@@ -1,6 +1,7 @@
 // test_model.c - models from strangers: what a file may say, and what it cannot make the program do.
 #include "testing.h"
 #include "run/ckpt.h"
+#include "jempp.h"
 #include "run/model.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -58,7 +59,7 @@ static void spoil(const char *key, const char *value, const char *without) {
     OK(st_finish(&w, err));
 }
 
-static int open_model(Jempp *m, const char *path, Err *err) {
+static int open_model(Model *m, const char *path, Err *err) {
     Config use;
     config_defaults(&use);
     strcpy(use.device, "ref");
@@ -66,7 +67,7 @@ static int open_model(Jempp *m, const char *path, Err *err) {
 }
 
 static void assert_refused(const char *why) {
-    Jempp m;
+    Model m;
     Err err = { 0 };
     assert_int_equal(open_model(&m, bad, &err), -1);
     if (!strstr(err.msg, why)) fail_msg("'%s' does not hold '%s'", err.msg, why);
@@ -77,7 +78,7 @@ static void a_model_carries_its_temperature(void **state) {
     (void)state;
     const float z[3] = { 1, 2, -1 };
     float p[3];
-    Jempp m;
+    Model m;
     OK(open_model(&m, good, err));
     assert_close(m.temperature, 0.5, 0);
     assert_close(jempp_score(&m, z, p), log(exp(1) + exp(2) + exp(-1)), 1e-6);
@@ -100,7 +101,7 @@ static void a_model_carries_its_temperature(void **state) {
 
 static void a_model_carries_its_names_and_threshold(void **state) {
     (void)state;
-    Jempp m;
+    Model m;
     OK(open_model(&m, good, err));
     assert_string_equal(m.class_name[2], "owl");
     assert_close(m.threshold, 1.5, 0);
@@ -160,7 +161,7 @@ static void sizes_that_no_network_has_are_refused(void **state) {
 // Its training may have been on another machine, whose folders are not the user's.
 static void a_data_folder_that_is_gone_is_not_looked_into(void **state) {
     (void)state;
-    Jempp m;
+    Model m;
     spoil("options", "data = cifar10\ndata-dir = /nowhere/at/all\n", NULL);
     OK(open_model(&m, bad, err));
     assert_string_equal(m.cfg.data_dir, "");
@@ -173,10 +174,10 @@ static void a_data_folder_that_is_gone_is_not_looked_into(void **state) {
 
 static void chains_that_are_stopped_are_no_wrong_argument(void **state) {
     (void)state;
-    Jempp m;
+    Model m;
     Config use;
     Err why = { 0 };
-    const JemppEvents ev = { .stop = stop_at_once };
+    const Events ev = { .stop = stop_at_once };
     float image[3 * 8 * 8];
     config_defaults(&use);
     spoil("options", "start = uniform\nbatch = 2\n", NULL);

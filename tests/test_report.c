@@ -1,9 +1,9 @@
 // test_report.c - the paper's figures, pictures of a run, its report.
 #include "base/file.h"
 #include "base/image.h"
-#include "run/figures.h"
-#include "run/paper.h"
-#include "run/report.h"
+#include "report/figures.h"
+#include "report/paper.h"
+#include "report/report.h"
 #include "testing.h"
 #include <stdio.h>
 #include <unistd.h>

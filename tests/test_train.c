@@ -1,6 +1,6 @@
 // test_train.c - chain starts, the replay buffer, the step: laws, bookkeeping, repeatability.
 #include "testing.h"
-#include "run/train.h"
+#include "jem/train.h"
 #include <stdio.h>
 
 enum { SIDE = 4, DIM = SIDE * SIDE };
@@ -587,7 +587,7 @@ static void timing_of_iterations_can_be_stopped(void **state) {
     Config c;
     Err why = { 0 };
     double ms[2];
-    const JemppEvents ev = { .stop = stop_at_once };
+    const Events ev = { .stop = stop_at_once };
     config_defaults(&c);
     strcpy(c.model, "wrn-10-1");
     strcpy(c.device, "ref");

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# embed.sh FILE.conf... - the presets as C on stdout: preset_table of src/run/config.h.
+# embed.sh FILE.conf... - the presets as C on stdout: preset_table of src/conf/config.h.
 set -eu
-echo '#include "run/config.h"'
+echo '#include "conf/config.h"'
 echo 'const Preset preset_table[] = {'
 for f in "$@"; do
     printf '    { "%s",\n' "$(basename "$f" .conf)"

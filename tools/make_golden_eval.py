@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """make_golden_eval.py [FOLDER] - writes eval.safetensors (default: tests/golden).
 
-scikit-learn, a plain numpy calibration error and foolbox's attacks say what src/run/metrics.c and
-src/run/attack.c must find; tests/test_eval.c compares. Needs numpy, scipy, scikit-learn, PyTorch 1.13 or newer
+scikit-learn, a plain numpy calibration error and foolbox's attacks say what src/jem/metrics.c and
+src/jem/attack.c must find; tests/test_eval.c compares. Needs numpy, scipy, scikit-learn, PyTorch 1.13 or newer
 and foolbox 3.3 (pip). Integers are I32, logits and weights F16 (exact in every type), the rest F64.
 
 Metrics, for CASE in the metadata's `cases`:

@@ -2,7 +2,7 @@
 #ifndef CKPT_H
 #define CKPT_H
 #include "base/safetensors.h"
-#include "run/train.h"
+#include "jem/train.h"
 
 typedef struct {                    // what a run knows beside its trainer's state
     int      attempt;               // how often it went back after trouble

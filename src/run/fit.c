@@ -5,9 +5,10 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "run/ckpt.h"
-#include "run/events.h"
-#include "run/metrics.h"
-#include "run/score.h"
+#include "base/events.h"
+#include "base/version.h"
+#include "jem/metrics.h"
+#include "jem/score.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,7 +23,7 @@
 
 typedef struct {
     Config   cfg;
-    const JemppEvents *ev;
+    const Events *ev;
     char     out[480];
     int      lock;                   // the run folder, held open and locked: one run at a time
     Dev      dev;
@@ -151,7 +152,7 @@ static int write_record(Fit *f, Err *err) {
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
     json_open_object(&j, NULL);
     json_put_string(&j, "program", "jempp");
-    json_put_string(&j, "version", jempp_version());
+    json_put_string(&j, "version", version_text());
     json_put_string(&j, "written", when);
     json_put_string(&j, "device", f->dev.be.name);
     json_put_string(&j, "device_details", f->dev.be.describe(&f->dev));
@@ -614,7 +615,7 @@ static int fit_open(Fit *f, Err *err) {
 }
 
 // The best model, not the last, is what the user gets: it is that one whose test accuracy is told.
-static int test_best(Fit *f, JemppTrained *result, Err *err) {
+static int test_best(Fit *f, FitResult *result, Err *err) {
     char path[600];
     St st;
     Scores s;
@@ -648,7 +649,7 @@ static void fit_close(Fit *f) {
     free(f->factor);
 }
 
-int fit(const Config *c, const JemppEvents *events, JemppTrained *result, Err *err) {
+int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     Fit *f = calloc(1, sizeof *f);
     if (!f) return err_set(err, ERR_MEM, "out of memory");
     f->cfg = *c;
@@ -656,7 +657,7 @@ int fit(const Config *c, const JemppEvents *events, JemppTrained *result, Err *e
     f->lock = -1;
     f->valid_accuracy = NAN;
     f->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
-    *result = (JemppTrained){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
+    *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = fit_open(f, err);
     if (!rc) rc = fit_loop(f, &result->stopped, err);
     if (f->log) fflush(f->log);

@@ -4,9 +4,16 @@
 // (complete states), best (the model), samples/ (a grid an epoch).
 #ifndef FIT_H
 #define FIT_H
-#include "jempp.h"
-#include "run/config.h"
-#include "run/data.h"
+#include "base/events.h"
+#include "conf/config.h"
+#include "data/data.h"
+
+typedef struct {
+    char     out[512];              // the run folder
+    uint64_t steps;
+    double   seconds, valid_accuracy, test_accuracy, test_ece;      // NaN: unknown
+    int      stopped, retries;
+} FitResult;
 
 // The file of a run folder or a model's path that holds a model: RUN/best.safetensors, or `path`.
 int fit_model_path(char *dst, size_t n, const char *path, Err *err);
@@ -14,5 +21,5 @@ int fit_model_path(char *dst, size_t n, const char *path, Err *err);
 // gets the same split. Both must be freed, after a failure too.
 int fit_images(const Config *c, Set *train, Set *valid, Err *err);
 // Trains as c says. Stops early where events->stop says so, with everything saved.
-int fit(const Config *c, const JemppEvents *events, JemppTrained *result, Err *err);
+int fit(const Config *c, const Events *events, FitResult *result, Err *err);
 #endif

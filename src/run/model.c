@@ -3,11 +3,11 @@
 #include "base/file.h"
 #include "base/image.h"
 #include "run/ckpt.h"
-#include "run/events.h"
+#include "base/events.h"
 #include "run/fit.h"
-#include "run/metrics.h"
-#include "run/sample.h"
-#include "run/train.h"
+#include "jem/metrics.h"
+#include "jem/sample.h"
+#include "jem/train.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static int read_side(const St *st, NetSpec *s, Err *err) {
                : err_set(err, ERR_DATA, "%s: images of '%.20s' pixels a side", st->path, text);
 }
 
-static int read_names(Jempp *m, const St *st, Err *err) {
+static int read_names(Model *m, const St *st, Err *err) {
     const int n = m->net.spec.classes;
     const char *text = st_meta(st, "classes");
     m->class_name = arena_alloc(&m->arena, (size_t)n, sizeof *m->class_name);
@@ -84,7 +84,7 @@ static int read_names(Jempp *m, const St *st, Err *err) {
     return 0;
 }
 
-static int read_starts(Jempp *m, St *st, Err *err) {
+static int read_starts(Model *m, St *st, Err *err) {
     const StTensor *mean = st_find(st, "start.mean"), *factor = st_find(st, "start.factor");
     const uint64_t dim = tensor_len(&m->net.act[0]);
     if (!mean || !factor) return 0;
@@ -106,7 +106,7 @@ static int read_starts(Jempp *m, St *st, Err *err) {
 }
 
 // What is fitted is within 1/1000 and 1000, but for rounding.
-static int read_temperature(Jempp *m, const St *st, Err *err) {
+static int read_temperature(Model *m, const St *st, Err *err) {
     const char *text = st_meta(st, "temperature");
     char *end;
     if (!text) return 0;
@@ -117,7 +117,7 @@ static int read_temperature(Jempp *m, const St *st, Err *err) {
                    text);
 }
 
-static int model_read(Jempp *m, const Config *use, St *st, Err *err) {
+static int model_read(Model *m, const Config *use, St *st, Err *err) {
     const char *threshold = st_meta(st, "threshold");
     if (run_options(st, &m->cfg, err) || read_temperature(m, st, err)) return -1;
     m->threshold = threshold ? strtof(threshold, NULL) : NAN;
@@ -141,7 +141,7 @@ static int model_read(Jempp *m, const Config *use, St *st, Err *err) {
                : 0;
 }
 
-int model_open(Jempp *m, const Config *use, const char *path, Err *err) {
+int model_open(Model *m, const Config *use, const char *path, Err *err) {
     St st;
     memset(m, 0, sizeof *m);
     if (fit_model_path(m->path, sizeof m->path, path, err)) return -1;
@@ -153,7 +153,7 @@ int model_open(Jempp *m, const Config *use, const char *path, Err *err) {
     return rc;
 }
 
-void model_close(Jempp *m) {
+void model_close(Model *m) {
     scorer_close(&m->scorer);
     net_free(&m->net);
     if (m->dev.be.name) dev_close(&m->dev);
@@ -164,9 +164,9 @@ void model_close(Jempp *m) {
 // ---- sampling ----------------------------------------------------------------------------------------
 
 typedef struct {
-    Jempp  *m;
+    Model *m;
     Config  cfg;                // the run's, with what the user gave for this call
-    const JemppEvents *ev;
+    const Events *ev;
     Starts  starts;
     Set     set;                // the run's training images, where they are found
     Bytes   bytes;
@@ -182,7 +182,7 @@ typedef struct {
 } Sampler;
 
 static int choose_classes(Sampler *s, Err *err) {
-    const Jempp *m = s->m;
+    const Model *m = s->m;
     const int n = m->net.spec.classes;
     char list[sizeof s->cfg.classes], *at = list, *name;
     memset(s->wanted, s->cfg.classes[0] ? 0 : 1, sizeof s->wanted);
@@ -207,7 +207,7 @@ static void say(const Sampler *s, const char *text) { tell_line(s->ev, text); }
 
 // The run's own images give exact starts; without them the model's low-rank ones serve.
 static int open_starts(Sampler *s, Err *err) {
-    Jempp *m = s->m;
+    Model *m = s->m;
     const Config *c = &m->cfg;
     const NetSpec *spec = &m->net.spec;
     const int dim = (int)tensor_len(&m->net.act[0]);
@@ -241,7 +241,7 @@ static int open_starts(Sampler *s, Err *err) {
 }
 
 static int sampler_open(Sampler *s, Err *err) {
-    Jempp *m = s->m;
+    Model *m = s->m;
     Dev *dev = &m->dev;
     const size_t B = (size_t)s->cfg.batch, dim = tensor_len(&m->net.act[0]);
     s->host = arena_alloc(&m->arena, B * dim, sizeof(real));
@@ -437,8 +437,8 @@ static int options_of(Sampler *s, const Config *use, Err *err) {
     return choose_classes(s, err);
 }
 
-int model_sample(Jempp *m, const Config *use, const JemppEvents *ev, int n, float *images,
-                 int *class_of, Err *err) {
+int model_sample(Model *m, const Config *use, const Events *ev, int n, float *images, int *class_of,
+                 Err *err) {
     Sampler *s = calloc(1, sizeof *s);
     if (!s) return err_set(err, ERR_MEM, "out of memory for samples");
     s->m = m;

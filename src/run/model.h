@@ -1,12 +1,11 @@
 // model.h - a trained model in use: classify, score, sample.
 #ifndef MODEL_H
 #define MODEL_H
-#include "jempp.h"
-#include "run/data.h"
-#include "run/score.h"
-#include "run/starts.h"
+#include "data/data.h"
+#include "jem/score.h"
+#include "jem/starts.h"
 
-struct Jempp {
+typedef struct Jempp {         // Jempp: jempp.h's name for it
     Config   cfg;               // the run's options; device, threads and data-dir are the user's
     char     path[600], run[600];    // run: the folder, or "" for a lone file
     Dev      dev;
@@ -18,12 +17,12 @@ struct Jempp {
     double   temperature;       // of p(y|x) in use; 0: none known, and 1 is used
     int      n_group, rank;     // chain starts that it carries; n_group 0: none
     float   *mean, *factor;
-};
+} Model;
 
-int  model_open(Jempp *m, const Config *use, const char *path, Err *err);
-void model_close(Jempp *m);
+int  model_open(Model *m, const Config *use, const char *path, Err *err);
+void model_close(Model *m);
 // Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: what each was started
 // as, or -1.
-int  model_sample(Jempp *m, const Config *use, const JemppEvents *ev, int n, float *images,
+int  model_sample(Model *m, const Config *use, const Events *ev, int n, float *images,
                   int *class_of, Err *err);
 #endif

@@ -1,0 +1,129 @@
+// api_model.c - jempp.h's training and models.
+#include "api/api.h"
+#include "base/image.h"
+#include "run/ckpt.h"
+#include "eval/eval.h"
+#include "run/fit.h"
+#include "jem/metrics.h"
+#include "run/model.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result, JemppErr *err) {
+    Err e = { 0 };
+    FitResult r;
+    const Events events = events_of(ev);
+    const int rc = fit(&o->cfg, &events, &r, &e);
+    *result = (JemppTrained){ .steps = r.steps,
+                              .seconds = r.seconds,
+                              .valid_accuracy = r.valid_accuracy,
+                              .test_accuracy = r.test_accuracy,
+                              .test_ece = r.test_ece,
+                              .stopped = r.stopped,
+                              .retries = r.retries };
+    memcpy(result->out, r.out, sizeof result->out);
+    return rc ? api_fail(err, &e) : 0;
+}
+
+Jempp *jempp_open(const JemppOptions *o, const char *path, JemppErr *err) {
+    Err e = { 0 };
+    Jempp *j = calloc(1, sizeof *j);
+    if (!j) err_set(&e, ERR_MEM, "out of memory for a model");
+    else if (!model_open(j, &o->cfg, path, &e)) return j;
+    free(j);
+    api_fail(err, &e);
+    return NULL;
+}
+
+void jempp_close(Jempp *j) {
+    if (!j) return;
+    model_close(j);
+    free(j);
+}
+
+int jempp_classes(const Jempp *j) { return j->net.spec.classes; }
+const char *jempp_class_name(const Jempp *j, int i) {
+    return i >= 0 && i < j->net.spec.classes ? j->class_name[i] : NULL;
+}
+int jempp_channels(const Jempp *j) { return j->net.spec.channels; }
+int jempp_side(const Jempp *j) { return j->net.spec.side; }
+float jempp_threshold(const Jempp *j) { return j->threshold; }
+
+int jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *err) {
+    Err e = { 0 };
+    const size_t dim = tensor_len(&j->net.act[0]);
+    uint8_t *p = malloc(dim);
+    if (!p) err_set(&e, ERR_MEM, "out of memory for an image");
+    const int rc = p ? picture_load(p, path, j->net.spec.channels, j->net.spec.side, &e) : -1;
+    for (size_t i = 0; !rc && i < dim; i++) image[i] = (float)p[i] / 127.5f - 1;
+    free(p);
+    return rc ? api_fail(err, &e) : 0;
+}
+
+int jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *err) {
+    Err e = { 0 };
+    return scorer_images(&j->scorer, images, n, logits, &e) ? api_fail(err, &e) : 0;
+}
+
+float jempp_score(const Jempp *j, const float *logits, float *p) {
+    const int n = j->net.spec.classes;
+    const double score = logsumexp(logits, n), t = j->temperature > 0 ? j->temperature : 1;
+    for (int i = 0; p && i < n; i++) p[i] = (float)((double)logits[i] / t);
+    const double lse = p ? logsumexp(p, n) : 0;
+    for (int i = 0; p && i < n; i++) p[i] = (float)exp((double)p[i] - lse);
+    return (float)score;
+}
+
+int jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images,
+                 int *class_of, JemppErr *err) {
+    Err e = { 0 };
+    const Events events = events_of(ev);
+    return model_sample(j, &o->cfg, &events, n, images, class_of, &e) ? api_fail(err, &e) : 0;
+}
+
+int jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
+                     const char *path, JemppErr *err) {
+    Err e = { 0 };
+    Image im = { 0 };
+    int rc =
+        image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 2, zoom, &e);
+    if (!rc) rc = image_write_png(&im, path, &e);
+    image_free(&im);
+    return rc ? api_fail(err, &e) : 0;
+}
+
+char *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width) {
+    Err e = { 0 };
+    Image im = { 0 };
+    char *text = NULL;
+    if (!image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 1, 1, &e))
+        text = image_text(&im, width);
+    image_free(&im);
+    return text;
+}
+
+int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err) {
+    Err e = { 0 };
+    Config cfg = j->cfg;                                    // without the folders of this machine
+    cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = 0;
+    const ModelCard card = { .cfg = &cfg,
+                             .class_name = j->class_name,
+                             .threshold = (double)j->threshold,
+                             .temperature = j->temperature,
+                             .n_group = j->n_group,
+                             .rank = j->rank,
+                             .mean = j->mean,
+                             .factor = j->factor };
+    return model_save(&j->net, j->net.w, j->net.state, &card, o->cfg.half, path, &e)
+               ? api_fail(err, &e)
+               : 0;
+}
+
+char *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    Err e = { 0 };
+    const Events events = events_of(ev);
+    char *text = eval_text(j, &o->cfg, &events, &e);
+    if (!text) api_fail(err, &e);
+    return text;
+}

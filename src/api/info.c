@@ -1,0 +1,188 @@
+// info.c - see info.h.
+#include "api/info.h"
+#include "base/json.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int mode;
+} MODES[] = { { "inference", MODE_INFER },
+              { "sampling", MODE_SAMPLE },
+              { "training", MODE_TRAIN } };
+enum { N_MODES = sizeof MODES / sizeof *MODES };
+
+typedef struct {
+    Net    net;
+    Dev    dev;
+    int    on_device;
+    size_t bytes[N_MODES];                  // what each mode's pass needs
+    char   device[256], model[32];
+    const Config *record;                   // or NULL
+} Info;
+
+int info_spec(NetSpec *spec, const Config *c, Err *err) {
+    *spec = (NetSpec){ .channels = c->channels ? c->channels : 3,
+                       .side = c->side ? c->side : 32,
+                       .classes = c->n_classes ? c->n_classes : 10,
+                       .norm = (NormKind)c->norm,
+                       .stem = (StemKind)c->stem };
+    return net_parse(spec, c->model, err);
+}
+
+static void info_free(Info *in) {
+    net_free(&in->net);
+    if (in->on_device) dev_close(&in->dev);
+}
+
+// Opening the passes makes the device choose and pack its convolutions, which says what they take.
+static int open_device(Info *in, const Config *c, Err *err) {
+    const DevOpts o = { .threads = c->threads,
+                        .conv = (ConvChoice)c->conv,
+                        .precision = (Precision)c->precision,
+                        .deterministic = c->deterministic };
+    if (dev_open(&in->dev, c->device, &o, NULL, err)) return -1;
+    in->on_device = 1;
+    snprintf(in->device, sizeof in->device, "%s: %s", in->dev.be.name,
+             in->dev.be.describe(&in->dev));
+    return net_alloc(&in->net, &in->dev, err);
+}
+
+static int measure(Info *in, const Config *c, Err *err) {
+    Pass pass[N_MODES] = { 0 };
+    int rc = strcmp(c->device, "auto") ? open_device(in, c, err) : 0;
+    for (int i = 0; !rc && i < N_MODES; i++) {
+        rc = in->on_device ? pass_open(&pass[i], &in->net, c->batch, MODES[i].mode, err)
+                           : pass_plan(&pass[i], &in->net, c->batch, MODES[i].mode, 1, err);
+        in->bytes[i] = pass[i].bytes;
+    }
+    for (int i = 0; i < N_MODES; i++)
+        if (pass[i].net) pass_close(&pass[i]);
+    return rc;
+}
+
+static size_t op_parameters(const Net *net, const Op *op) {
+    return (op->w < 0 ? 0 : net->par[op->w].len) + (op->b < 0 ? 0 : net->par[op->b].len);
+}
+
+// ---- text ---------------------------------------------------------------------------------
+
+static void put_bytes(FILE *f, const char *name, size_t bytes, const char *note) {
+    if (bytes >= (size_t)1 << 30)
+        fprintf(f, "  %-22s %8.2f GiB%s\n", name, (double)bytes / 0x1p30, note);
+    else fprintf(f, "  %-22s %8.2f MiB%s\n", name, (double)bytes / 0x1p20, note);
+}
+
+static void put_ops(FILE *f, const Net *net) {
+    fprintf(f, "  op  what                              parameters       MMAC\n");
+    for (int i = 0; i < net->n_op; i++) {
+        char what[64];
+        op_describe(net, &net->op[i], what, sizeof what);
+        fprintf(f, "%4d  %-32s %11zu", i, what, op_parameters(net, &net->op[i]));
+        const uint64_t macs = op_macs(net, &net->op[i]);
+        if (macs) fprintf(f, " %10.2f", (double)macs * 1e-6);
+        fprintf(f, "\n");
+    }
+}
+
+static void put_memory(FILE *f, const Info *in, const Config *c) {
+    const size_t w = in->net.n_w * sizeof(real);
+    fprintf(f, "\nmemory, batch %d, %s\n", c->batch,
+            in->on_device ? in->device : "plain fp32 layout");
+    put_bytes(f, "weights", w, "  (gradients and SGD's momentum: as much each)");
+    for (int i = 0; i < N_MODES; i++) put_bytes(f, MODES[i].name, in->bytes[i], "");
+    if (!in->on_device) return;
+    put_bytes(f, "convolution scratch", in->dev.scratch_bytes, "");
+    put_bytes(f, "packed weights", in->dev.packed_bytes, "");
+}
+
+static void put_record(FILE *f, const Config *record) {
+    char *options = config_dump(record, CMD_TRAIN);
+    if (options) fprintf(f, "\noptions of its training\n%s", options);
+    free(options);
+}
+
+static char *as_text(const Info *in, const Config *c, Err *err) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    const Net *net = &in->net;
+    if (f) {
+        fprintf(f, "%s, %dx%dx%d images, %d classes%s\n\n", in->model, net->spec.channels,
+                net->spec.side, net->spec.side, net->spec.classes,
+                net->spec.norm == NORM_NONE ? ", no normalisation" : "");
+        put_ops(f, net);
+        fprintf(f, "\n%d ops, %.2f M parameters, %.2f GMAC an image\n", net->n_op,
+                (double)net->n_w * 1e-6, (double)net_macs(net) * 1e-9);
+        put_memory(f, in, c);
+        if (in->record) put_record(f, in->record);
+        if (!fclose(f)) return text;
+    }
+    free(text);
+    err_set(err, ERR_MEM, "out of memory for a text");
+    return NULL;
+}
+
+// ---- JSON ---------------------------------------------------------------------------------
+
+static void json_options(JsonOut *j, const Config *record) {
+    json_open_object(j, "options");
+    for (int i = 0; i < config_n_rows; i++) {
+        char value[1100];
+        if (!(config_rows[i].commands & CMD_TRAIN) || config_rows[i].type == T_FILE) continue;
+        config_value(record, &config_rows[i], value, sizeof value);
+        json_put_string(j, config_rows[i].name, value);
+    }
+    json_close(j);
+}
+
+static char *as_json(const Info *in, const Config *c, Err *err) {
+    const Net *net = &in->net;
+    JsonOut j = { .indent = 2 };
+    json_open_object(&j, NULL);
+    json_put_string(&j, "model", in->model);
+    json_put_int(&j, "channels", net->spec.channels);
+    json_put_int(&j, "side", net->spec.side);
+    json_put_int(&j, "classes", net->spec.classes);
+    json_put_string(&j, "norm", net->spec.norm == NORM_NONE ? "none" : "batch");
+    json_put_string(&j, "stem", net->spec.stem == STEM_4X4 ? "4x4" : "3x3");
+    json_put_uint(&j, "parameters", net->n_w);
+    json_put_uint(&j, "macs", net_macs(net));
+    json_put_int(&j, "batch", c->batch);
+    json_put_string(&j, "device", in->on_device ? in->device : NULL);
+    json_open_object(&j, "bytes");
+    json_put_uint(&j, "weights", net->n_w * sizeof(real));
+    for (int i = 0; i < N_MODES; i++) json_put_uint(&j, MODES[i].name, in->bytes[i]);
+    if (in->on_device) {
+        json_put_uint(&j, "convolution_scratch", in->dev.scratch_bytes);
+        json_put_uint(&j, "packed_weights", in->dev.packed_bytes);
+    }
+    json_close(&j);
+    if (in->record) json_options(&j, in->record);
+    json_open_array(&j, "ops");
+    for (int i = 0; i < net->n_op; i++) {
+        char what[64];
+        op_describe(net, &net->op[i], what, sizeof what);
+        json_open_object(&j, NULL);
+        json_put_string(&j, "op", what);
+        json_put_uint(&j, "parameters", op_parameters(net, &net->op[i]));
+        json_put_uint(&j, "macs", op_macs(net, &net->op[i]));
+        json_close(&j);
+    }
+    json_close(&j);
+    json_close(&j);
+    return json_finish(&j, NULL, err);
+}
+
+char *info_text(const NetSpec *spec, const Config *c, const Config *record, Err *err) {
+    Info in = { .record = record };
+    NetSpec described;
+    char *text = NULL;
+    if (!spec && info_spec(&described, c, err)) return NULL;
+    if (net_build(&in.net, spec ? spec : &described, err)) return NULL;
+    snprintf(in.model, sizeof in.model, "wrn-%d-%d", in.net.spec.depth, in.net.spec.width);
+    if (!measure(&in, c, err)) text = c->json ? as_json(&in, c, err) : as_text(&in, c, err);
+    info_free(&in);
+    return text;
+}

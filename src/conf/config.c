@@ -1,0 +1,436 @@
+// config.c - see config.h.
+#include "conf/config.h"
+#include "base/file.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FILE = 64 << 10, MAX_LINE = 1024, MAX_NAME = 32 };
+
+const OptRow *config_row(const char *name) {
+    for (int i = 0; i < config_n_rows; i++)
+        if (!strcmp(config_rows[i].name, name)) return &config_rows[i];
+    return NULL;
+}
+
+// ---- names that were not found ------------------------------------------------------------
+
+// How many slips of the fingers lie between a and b: a letter more, fewer, other, or two swapped.
+static int slips(const char *a, const char *b) {
+    int d[MAX_NAME + 1][MAX_NAME + 1];
+    const int n = (int)strlen(a), m = (int)strlen(b);
+    if (n > MAX_NAME || m > MAX_NAME) return MAX_NAME;
+    for (int i = 0; i <= n; i++)
+        for (int j = 0; j <= m; j++) {
+            if (!i || !j) {
+                d[i][j] = i + j;
+                continue;
+            }
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+// The name of `table` (`stride` bytes a row, which begins with the name) that was probably meant.
+static const char *nearest(const char *name, const void *table, size_t stride, int n) {
+    const char *found = NULL;
+    int best = strlen(name) > 6 ? 4 : 3;
+    for (int i = 0; i < n; i++) {
+        const char *candidate = *(const char *const *)((const char *)table + (size_t)i * stride);
+        const int d = slips(name, candidate);
+        if (d < best) best = d, found = candidate;
+    }
+    return found;
+}
+
+static int unknown_option(const char *name, const char *where, Err *err) {
+    const char *dashes = where[0] == '-' ? "--" : "";
+    const char *meant = nearest(name, config_rows, sizeof *config_rows, config_n_rows);
+    if (!meant) return err_set(err, ERR_ARG, "%s: no such option", where);
+    return err_set(err, ERR_ARG, "%s: no such option; did you mean %s%s?", where, dashes, meant);
+}
+
+// ---- values -------------------------------------------------------------------------------
+
+static void *place(Config *c, const OptRow *row) { return (char *)c + row->at; }
+static const void *place_of(const Config *c, const OptRow *row) {
+    return (const char *)c + row->at;
+}
+
+// The index of `value` among "a|b|c", or -1.
+static int choice(const char *choices, const char *value) {
+    const size_t n = strlen(value);
+    int i = 0;
+    for (const char *at = choices; at; i++) {
+        const char *bar = strchr(at, '|');
+        const size_t len = bar ? (size_t)(bar - at) : strlen(at);
+        if (len == n && !memcmp(at, value, n)) return i;
+        at = bar ? bar + 1 : NULL;
+    }
+    return -1;
+}
+
+static void choice_name(const char *choices, int i, char *dst, size_t n) {
+    for (; i > 0 && choices; i--) choices = strchr(choices, '|') ? strchr(choices, '|') + 1 : NULL;
+    snprintf(dst, n, "%.*s", choices ? (int)strcspn(choices, "|") : 1, choices ? choices : "?");
+}
+
+static const char *plain_number(const char *s, double *v) {
+    char *end;
+    if (!*s || !strchr("+-.0123456789", *s)) return NULL; // strtod would take spaces, inf, nan
+    *v = strtod(s, &end);
+    return end == s || memchr(s, 'x', (size_t)(end - s)) || memchr(s, 'X', (size_t)(end - s)) ? NULL
+                                                                                              : end;
+}
+
+// 0.03, 4e-4, 8/255
+static const char *parse_number(const char *s, double *v) {
+    const char *end = plain_number(s, v);
+    if (!end || *end != '/') return end;
+    double below;
+    end = plain_number(end + 1, &below);
+    *v /= end ? below : 1;
+    return end;
+}
+
+static int refuse(const char *value, const char *where, const char *expected, Err *err) {
+    return err_set(err, ERR_ARG, "%s: found '%.200s', expected %s%s", where, value, expected,
+                   strchr(value, '#') ? " (a comment is a line of its own)" : "");
+}
+
+static int set_number(void *at, const OptRow *row, const char *value, const char *where, Err *err) {
+    double v = 0;
+    char expected[96];
+    const char *end = row->type == T_NUM ? parse_number(value, &v) : plain_number(value, &v);
+    const int whole = row->type != T_NUM;
+    if (!end || *end || !(v >= row->lo && v <= row->hi) || (whole && v != floor(v))) {
+        snprintf(expected, sizeof expected, "a %snumber from %.16g to %.16g", whole ? "whole " : "",
+                 row->lo, row->hi);
+        return refuse(value, where, expected, err);
+    }
+    if (row->type == T_INT) *(int *)at = (int)v;
+    else *(double *)at = v == 0 ? 0 : v;                           // no minus zero
+    return 0;
+}
+
+static int set_flag(void *at, const char *value, const char *where, Err *err) {
+    const int i = choice("off|on|no|yes|false|true|0|1", value);
+    if (i < 0) return refuse(value, where, "on or off", err);
+    *(int *)at = i & 1;
+    return 0;
+}
+
+// What a text may be is what a line of a file can hold, so that every record can be read back.
+static int set_text(void *at, const OptRow *row, const char *value, const char *where, Err *err) {
+    const size_t n = strlen(value);
+    if (n >= row->size)
+        return err_set(err, ERR_ARG, "%s: found %zu bytes, expected at most %zu", where, n,
+                       row->size - 1);
+    for (const char *s = value; *s; s++)
+        if (iscntrl((unsigned char)*s)) return refuse(value, where, "no control characters", err);
+    if (n && (value[0] == ' ' || value[n - 1] == ' '))
+        return refuse(value, where, "no space at the ends", err);
+    if (strchr(row->choices, '|') && choice(row->choices, value) < 0) {
+        char expected[160];
+        snprintf(expected, sizeof expected, "one of %s", row->choices);
+        return refuse(value, where, expected, err);
+    }
+    memmove(at, value, n + 1);
+    return 0;
+}
+
+static int set_choice(void *at, const OptRow *row, const char *value, const char *where, Err *err) {
+    const int i = choice(row->choices, value);
+    char expected[160];
+    snprintf(expected, sizeof expected, "one of %s", row->choices);
+    if (i < 0) return refuse(value, where, expected, err);
+    *(int *)at = i;
+    return 0;
+}
+
+static int set_row(Config *c, const OptRow *row, const char *value, const char *where, Err *err) {
+    switch (row->type) {
+    case T_FLAG:   return set_flag(place(c, row), value, where, err);
+    case T_INT:
+    case T_NUM:
+    case T_WHOLE:  return set_number(place(c, row), row, value, where, err);
+    case T_TEXT:   return set_text(place(c, row), row, value, where, err);
+    case T_CHOICE: return set_choice(place(c, row), row, value, where, err);
+    case T_PRESET: return config_preset(c, value, err);
+    case T_FILE:   return config_file(c, value, err);
+    }
+    return -1;
+}
+
+int config_set(Config *c, const char *name, const char *value, const char *where, Err *err) {
+    const OptRow *row = config_row(name);
+    if (!row) return unknown_option(name, where, err);
+    if (set_row(c, row, value, where, err)) return -1;
+    c->given[row - config_rows] = 1;
+    return 0;
+}
+
+void config_defaults(Config *c) {
+    memset(c, 0, sizeof *c);
+    for (int i = 0; i < config_n_rows; i++)
+        if (config_rows[i].type != T_PRESET && config_rows[i].type != T_FILE)
+            (void)set_row(c, &config_rows[i], config_rows[i].value, config_rows[i].name, NULL);
+}
+
+int config_given(const Config *c, const char *name) {
+    const OptRow *row = config_row(name);
+    return row && c->given[row - config_rows];
+}
+
+int config_only(const Config *c, unsigned commands, const char *where, Err *err) {
+    for (int i = 0; i < config_n_rows; i++)
+        if (c->given[i] && !(config_rows[i].commands & commands))
+            return err_set(err, ERR_DATA, "%s: %s: not an option of a run", where,
+                           config_rows[i].name);
+    return 0;
+}
+
+void config_take(Config *c, const Config *from) {
+    for (int i = 0; i < config_n_rows; i++) {
+        const OptRow *row = &config_rows[i];
+        if (!from->given[i]) continue;
+        memcpy(place(c, row), place_of(from, row), row->size);
+        c->given[i] = 1;
+    }
+}
+
+// The shortest text that reads as the same number.
+static void number_text(double v, char *dst, size_t n) {
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(dst, n, "%.*g", digits, v);
+        if (strtod(dst, NULL) == v) return;
+    }
+}
+
+void config_value(const Config *c, const OptRow *row, char *dst, size_t n) {
+    const void *at = place_of(c, row);
+    switch (row->type) {
+    case T_FLAG:   snprintf(dst, n, "%s", *(const int *)at ? "on" : "off"); break;
+    case T_INT:    snprintf(dst, n, "%d", *(const int *)at); break;
+    case T_NUM:    number_text(*(const double *)at, dst, n); break;
+    case T_WHOLE:  snprintf(dst, n, "%.0f", *(const double *)at); break;
+    case T_CHOICE: choice_name(row->choices, *(const int *)at, dst, n); break;
+    case T_TEXT:
+    case T_PRESET: snprintf(dst, n, "%s", (const char *)at); break;
+    case T_FILE:   snprintf(dst, n, "%s", ""); break;
+    }
+}
+
+char *config_dump(const Config *c, unsigned commands) {
+    char *text = NULL, value[1024];
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return NULL;
+    for (int i = 0; i < config_n_rows; i++) {
+        const OptRow *row = &config_rows[i];
+        config_value(c, row, value, sizeof value);
+        if (!(row->commands & commands) || row->type == T_FILE) continue;
+        if (row->type == T_PRESET && !value[0]) continue;
+        fprintf(f, "%s = %s\n", row->name, value);
+    }
+    if (!fclose(f)) return text;
+    free(text);
+    return NULL;
+}
+
+// ---- files --------------------------------------------------------------------------------
+
+typedef struct {
+    const char *where;
+    int line, any;                        // `any`: an option has been set
+    int line_of[sizeof((Config *)0)->given];
+} Reading;
+
+static char *trimmed(char *s) {
+    while (*s == ' ' || *s == '\t') s++;
+    for (size_t n = strlen(s); n && strchr(" \t\r", s[n - 1]); n--) s[n - 1] = 0;
+    return s;
+}
+
+static int read_line(Config *c, Reading *r, char *line, Err *err) {
+    char where[768];
+    char *name = trimmed(line), *equals = strchr(name, '=');
+    if (!*name || *name == '#') return 0;
+    if (!equals)
+        return err_set(err, ERR_ARG, "%s, line %d: found '%.100s', expected option = value",
+                       r->where, r->line, name);
+    *equals = 0;
+    name = trimmed(name);
+    snprintf(where, sizeof where, "%.600s, line %d: %.100s", r->where, r->line, name);
+    const OptRow *row = config_row(name);
+    if (!row) return unknown_option(name, where, err);
+    if (row->type == T_FILE) return err_set(err, ERR_ARG, "%s: a file cannot name another", where);
+    if (row->type == T_PRESET && r->any)
+        return err_set(err, ERR_ARG, "%s: must come before all other options", where);
+    int *first = &r->line_of[row - config_rows];
+    if (*first) return err_set(err, ERR_ARG, "%s: given on line %d already", where, *first);
+    *first = r->line;
+    r->any = 1;
+    return config_set(c, name, trimmed(equals + 1), where, err);
+}
+
+int config_text(Config *c, const char *text, size_t n, const char *where, Err *err) {
+    Reading r = { .where = where };
+    if (n > MAX_FILE)
+        return err_set(err, ERR_ARG, "%s: %zu bytes, expected at most %d", where, n, (int)MAX_FILE);
+    for (size_t at = 0; at < n;) {
+        char line[MAX_LINE + 1];
+        const char *end = memchr(text + at, '\n', n - at);
+        const size_t len = end ? (size_t)(end - text) - at : n - at;
+        r.line++;
+        if (len > MAX_LINE)
+            return err_set(err, ERR_ARG, "%s, line %d: %zu bytes, expected at most %d", where,
+                           r.line, len, (int)MAX_LINE);
+        if (memchr(text + at, 0, len))
+            return err_set(err, ERR_ARG, "%s, line %d: a zero byte", where, r.line);
+        memcpy(line, text + at, len);
+        line[len] = 0;
+        if (read_line(c, &r, line, err)) return -1;
+        at += len + 1;
+    }
+    return 0;
+}
+
+int config_file(Config *c, const char *path, Err *err) {
+    char *text;
+    size_t n;
+    if (file_read(path, MAX_FILE, &text, &n, err)) return -1;
+    const int rc = config_text(c, text, n, path, err);
+    free(text);
+    return rc;
+}
+
+static int unknown_preset(const char *name, Err *err) {
+    int n = 0;
+    size_t at = 0;
+    char list[512] = "";
+    for (; preset_table[n].name; n++)
+        if (at < sizeof list)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", n ? ", " : "",
+                                   preset_table[n].name);
+    const char *meant = nearest(name, preset_table, sizeof *preset_table, n);
+    if (meant)
+        return err_set(err, ERR_ARG, "preset '%.64s': no such preset; did you mean %s?", name,
+                       meant);
+    return err_set(err, ERR_ARG, "preset '%.64s': no such preset; there are %s", name, list);
+}
+
+int config_preset(Config *c, const char *name, Err *err) {
+    char where[96];
+    for (const Preset *p = preset_table; p->name; p++) {
+        if (strcmp(p->name, name) != 0) continue;
+        snprintf(where, sizeof where, "preset %s", p->name);
+        if (config_text(c, p->text, strlen(p->text), where, err)) return -1;
+        snprintf(c->preset, sizeof c->preset, "%s", p->name);
+        c->given[config_row("preset") - config_rows] = 1;
+        return 0;
+    }
+    return unknown_preset(name, err);
+}
+
+// ---- what fits together -------------------------------------------------------------------
+
+int config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
+                  double *dst, int max, Err *err) {
+    int n = 0;
+    for (const char *s = text; *s; n++) {
+        double v = 0;
+        const char *end = parse_number(s, &v);
+        if (!end || (*end && *end != ',') || (*end == ',' && !end[1]) || !(v >= lo && v <= hi) ||
+            (n && v <= dst[n - 1]))
+            return err_set(err, ERR_ARG, "%s: found '%s', expected %s", name, text, expected);
+        if (n == max) return err_set(err, ERR_ARG, "%s: '%s' has more than %d", name, text, max);
+        dst[n] = v;
+        s = *end ? end + 1 : end;
+    }
+    return n;
+}
+
+int config_fractions(const char *text, double *dst, int max, Err *err) {
+    return config_rising("decay-at", text, nextafter(0, 1), nextafter(1, 0),
+                         "rising fractions below 1, as 1/3,2/3,5/6", dst, max, err);
+}
+
+static int check_length(const Config *c, Err *err) {
+    if (c->epochs <= 0 && !c->iterations && c->minutes <= 0)
+        return err_set(err, ERR_ARG,
+                       "epochs, iterations and minutes are all 0: how long shall it train?");
+    if (c->resume && !c->out[0])
+        return err_set(err, ERR_ARG,
+                       "--resume: expected --out RUN too, the folder of the run to go on with");
+    if (c->norm == NORM_BATCH && c->batch < 2)
+        return err_set(err, ERR_ARG,
+                       "batch = 1: batch normalisation needs 2 images or more (or norm = none)");
+    return 0;
+}
+
+static int check_chains(const Config *c, Err *err) {
+    if (c->px == PX_NONE && c->pxy_weight <= 0) return 0;              // there are none
+    if (!c->steps)
+        return err_set(
+            err, ERR_ARG,
+            "steps = 0: log p(x) is learned from chains of 1 step or more (or px = none)");
+    if (c->step_size <= 0) return err_set(err, ERR_ARG, "step-size = 0: chains would not move");
+    if (c->buffer < c->batch)
+        return err_set(err, ERR_ARG, "buffer = %d: a batch takes %d different images from it",
+                       c->buffer, c->batch);
+    return 0;
+}
+
+static int check_objective(const Config *c, Err *err) {
+    if (c->pxy_weight > 0 && c->px == PX_NONE)
+        return err_set(err, ERR_ARG, "pxy-weight = %g: log p(x,y) needs chains, px other than none",
+                       c->pxy_weight);
+    if (c->pyx_weight <= 0 && (c->px == PX_NONE || (c->px_weight <= 0 && c->pxy_weight <= 0)))
+        return err_set(err, ERR_ARG, "all weights are 0: nothing is learned");
+    if (c->sam_from > 0 && c->sam <= 0)
+        return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",
+                       c->sam_from);
+    if (c->attack == ATTACK_NONE && c->attack_radius > 0)
+        return err_set(err, ERR_ARG,
+                       "attack-radius = %g without an attack: expected attack = linf or l2",
+                       c->attack_radius);
+    if (c->attack != ATTACK_NONE && c->attack_radius <= 0)
+        return err_set(err, ERR_ARG,
+                       "attack without a radius: expected attack-radius above 0, as 8/255");
+    return 0;
+}
+
+int config_check(const Config *c, Err *err) {
+    NetSpec spec;
+    double at[MAX_DROPS];
+    if (net_parse(&spec, c->model, err)) return -1;
+    if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");
+    if (c->best && c->worst)
+        return err_set(err, ERR_ARG, "--best and --worst: expected one of them");
+    if (config_fractions(c->decay_at, at, MAX_DROPS, err) < 0) return -1;
+    return check_length(c, err) || check_chains(c, err) || check_objective(c, err) ? -1 : 0;
+}
+
+int config_same_run(const Config *old, const Config *now, Err *err) {
+    for (int i = 0; i < config_n_rows; i++) {
+        const OptRow *row = &config_rows[i];
+        char was[1024], is[1024];
+        if (!(row->commands & CMD_TRAIN) || row->commands & MAY_CHANGE) continue;
+        config_value(old, row, was, sizeof was);
+        config_value(now, row, is, sizeof is);
+        if (strcmp(was, is) != 0)
+            return err_set(err, ERR_ARG,
+                           "--resume: the run has %s = %s, found %s: it cannot change on the way",
+                           row->name, was, is);
+    }
+    return 0;
+}

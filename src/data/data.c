@@ -1,0 +1,374 @@
+// data.c - see data.h: which sets are known, where they are looked for, and parts of sets.
+#include "data/data.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "data/data_files.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum { FORMAT_CIFAR, FORMAT_IDX, FORMAT_SVHN } Format;
+
+typedef struct {
+    const char *name, *about;
+    Format      format;
+    int         c, side, classes, flip;
+    const char *const *class_name;
+    const char *names_file;           // its lines are the class names where it is present
+    const char *unread;               // the publisher's other edition, to be told apart; or NULL
+    const char *folder[3];            // below a data folder, tried in this order
+    const char *file[2][6];           // of the training and the test half
+    size_t      records[2];           // a file, for FORMAT_CIFAR
+} Known;
+
+static const char *const DIGITS[] = { "0", "1", "2", "3", "4", "5", "6", "7", "8", "9" };
+static const char *const CIFAR10_NAME[] = { "airplane", "automobile", "bird",  "cat",  "deer",
+                                            "dog",      "frog",       "horse", "ship", "truck" };
+static const char *const FASHION_NAME[] = { "T-shirt/top", "Trouser",   "Pullover", "Dress",
+                                            "Coat",        "Sandal",    "Shirt",    "Sneaker",
+                                            "Bag",         "Ankle boot" };
+static const char *const CIFAR100_NAME[] = {
+    "apple",       "aquarium_fish", "baby",      "bear",       "beaver",       "bed",
+    "bee",         "beetle",        "bicycle",   "bottle",     "bowl",         "boy",
+    "bridge",      "bus",           "butterfly", "camel",      "can",          "castle",
+    "caterpillar", "cattle",        "chair",     "chimpanzee", "clock",        "cloud",
+    "cockroach",   "couch",         "crab",      "crocodile",  "cup",          "dinosaur",
+    "dolphin",     "elephant",      "flatfish",  "forest",     "fox",          "girl",
+    "hamster",     "house",         "kangaroo",  "keyboard",   "lamp",         "lawn_mower",
+    "leopard",     "lion",          "lizard",    "lobster",    "man",          "maple_tree",
+    "motorcycle",  "mountain",      "mouse",     "mushroom",   "oak_tree",     "orange",
+    "orchid",      "otter",         "palm_tree", "pear",       "pickup_truck", "pine_tree",
+    "plain",       "plate",         "poppy",     "porcupine",  "possum",       "rabbit",
+    "raccoon",     "ray",           "road",      "rocket",     "rose",         "sea",
+    "seal",        "shark",         "shrew",     "skunk",      "skyscraper",   "snail",
+    "snake",       "spider",        "squirrel",  "streetcar",  "sunflower",    "sweet_pepper",
+    "table",       "tank",          "telephone", "television", "tiger",        "tractor",
+    "train",       "trout",         "tulip",     "turtle",     "wardrobe",     "whale",
+    "willow_tree", "wolf",          "woman",     "worm"
+};
+
+static const Known KNOWN[] = {
+    { .name = "cifar10",
+      .about = "60,000 colour photographs of 10 kinds of things, 32 x 32",
+      .format = FORMAT_CIFAR,
+      .c = 3,
+      .side = 32,
+      .classes = 10,
+      .flip = 1,
+      .class_name = CIFAR10_NAME,
+      .names_file = "batches.meta.txt",
+      .unread = "cifar-10-batches-py",
+      .folder = { "cifar-10-batches-bin", "" },
+      .file = { { "data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+                  "data_batch_5.bin" },
+                { "test_batch.bin" } },
+      .records = { 10000, 10000 } },
+    { .name = "cifar100",
+      .about = "60,000 colour photographs of 100 kinds of things, 32 x 32",
+      .format = FORMAT_CIFAR,
+      .c = 3,
+      .side = 32,
+      .classes = 100,
+      .flip = 1,
+      .class_name = CIFAR100_NAME,
+      .names_file = "fine_label_names.txt",
+      .unread = "cifar-100-python",
+      .folder = { "cifar-100-binary" },
+      .file = { { "train.bin" }, { "test.bin" } },
+      .records = { 50000, 10000 } },
+    { .name = "svhn",
+      .about = "99,289 house-number digits in colour, 32 x 32",
+      .format = FORMAT_SVHN,
+      .c = 3,
+      .side = 32,
+      .classes = 10,
+      .flip = 0,
+      .class_name = DIGITS,
+      .folder = { "svhn", "SVHN", "" },
+      .file = { { "train_32x32.mat" }, { "test_32x32.mat" } } },
+    { .name = "mnist",
+      .about = "70,000 handwritten digits in grey, 28 x 28",
+      .format = FORMAT_IDX,
+      .c = 1,
+      .side = 28,
+      .classes = 10,
+      .flip = 0,
+      .class_name = DIGITS,
+      .folder = { "mnist", "MNIST/raw" },
+      .file = { { "train-images-idx3-ubyte", "train-labels-idx1-ubyte" },
+                { "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte" } } },
+    { .name = "fashion-mnist",
+      .about = "70,000 pieces of clothing in grey, 28 x 28",
+      .format = FORMAT_IDX,
+      .c = 1,
+      .side = 28,
+      .classes = 10,
+      .flip = 1,
+      .class_name = FASHION_NAME,
+      .folder = { "fashion-mnist", "FashionMNIST/raw" },
+      .file = { { "train-images-idx3-ubyte", "train-labels-idx1-ubyte" },
+                { "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte" } } },
+};
+enum { N_KNOWN = sizeof KNOWN / sizeof *KNOWN };
+
+static const char *const HALF_NAME[] = { "training", "test" };
+
+// ---- where sets are looked for
+
+typedef struct {
+    char dir[6][MAX_PATH];
+    int n;
+} Places;
+
+static void add_place(Places *p, const char *dir) {
+    if (dir && *dir && strlen(dir) < MAX_PATH) snprintf(p->dir[p->n++], MAX_PATH, "%s", dir);
+}
+
+static int user_folder(char dst[MAX_PATH], Err *err) {
+    const char *xdg = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    if (xdg && *xdg) return path_join(dst, MAX_PATH, xdg, "jempp", err);
+    if (home && *home) return path_join(dst, MAX_PATH, home, ".local/share/jempp", err);
+    return err_set(err, ERR_ARG,
+                   "no data folder: neither JEMPP_DATA nor XDG_DATA_HOME nor HOME is set");
+}
+
+int data_home(char dst[MAX_PATH], Err *err) {
+    const char *own = getenv("JEMPP_DATA");
+    return own && *own ? path_join(dst, MAX_PATH, own, "", err) : user_folder(dst, err);
+}
+
+static Places places(const char *dir) {
+    Places p = { .n = 0 };
+    char home[MAX_PATH] = "";
+    add_place(&p, dir);
+    add_place(&p, getenv("JEMPP_DATA"));
+    if (!user_folder(home, NULL)) add_place(&p, home);
+    add_place(&p, "/usr/local/share/jempp/data");
+    add_place(&p, "/usr/share/jempp/data");
+    add_place(&p, "/usr/share/datasets");
+    return p;
+}
+
+typedef struct {
+    char folder[MAX_PATH], path[5][MAX_PATH];
+    int n, there;
+    const char *missing;
+} Found;
+
+static int find_file(char dst[MAX_PATH], const Known *k, const char *folder, const char *name) {
+    if (!path_join(dst, MAX_PATH, folder, name, NULL) && file_exists(dst)) return 1;
+    const size_t n = strlen(dst);
+    if (k->format != FORMAT_IDX || n + 4 > MAX_PATH) return 0;
+    memcpy(dst + n, ".gz", 4);
+    return file_exists(dst);
+}
+
+static Found find_in(const Known *k, Half half, const char *folder) {
+    Found f = { .n = 0 };
+    snprintf(f.folder, sizeof f.folder, "%s", folder);
+    for (const char *const *name = k->file[half]; *name; name++, f.n++) {
+        const int there = find_file(f.path[f.n], k, folder, *name);
+        f.there += there;
+        if (!there && !f.missing) f.missing = *name;
+    }
+    return f;
+}
+
+// The first folder that has all of the half's files; else the first that has some of them.
+static Found find_half(const Known *k, Half half, const Places *p) {
+    Found best = { .missing = k->file[half][0] };
+    for (int i = 0; i < p->n; i++)
+        for (int j = 0; j < 3 && k->folder[j]; j++) {
+            char folder[MAX_PATH];
+            if (path_join(folder, sizeof folder, p->dir[i], k->folder[j], NULL)) continue;
+            const Found f = find_in(k, half, folder);
+            if (!f.missing) return f;
+            if (f.there && !best.there) best = f;
+        }
+    return best;
+}
+
+static int say_missing(const Known *k, Half half, const Places *p, const Found *f, Err *err) {
+    if (f->there)
+        return err_set(err, ERR_IO, "%s: %s is missing in %s (jempp data fetch %s gets it)",
+                       k->name, f->missing, f->folder, k->name);
+    char list[640] = "", hint[160] = "";
+    size_t n = 0;
+    for (int i = 0; i < p->n; i++) {
+        char other[MAX_PATH];
+        if (n < sizeof list)
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", p->dir[i]);
+        if (k->unread && !path_join(other, sizeof other, p->dir[i], k->unread, NULL) &&
+            dir_exists(other))
+            snprintf(hint, sizeof hint, "; %s is its Python edition, which is not read", k->unread);
+    }
+    return err_set(err, ERR_IO,
+                   "%s: no %s half (jempp data fetch %s gets it)%s; looked for %s/%s in %s",
+                   k->name, HALF_NAME[half], k->name, hint, k->folder[0], f->missing, list);
+}
+
+// ---- loading
+
+// Line by line, as the publisher wrote them; blank lines at the end do not count.
+static int read_names(Set *s, const char *path, Err *err) {
+    char *text;
+    size_t size;
+    if (file_read(path, 1 << 16, &text, &size, err)) return -1;
+    int n = 0;
+    char *rest = text;
+    for (char *line; (line = strtok_r(rest, "\r\n", &rest)); n++)
+        if (n < s->classes) s->class_name[n] = arena_strdup(&s->arena, line);
+    free(text);
+    if (n != s->classes)
+        return err_set(err, ERR_DATA, "%s: %d class names, expected %d", path, n, s->classes);
+    return arena_ok(&s->arena, s->name, err);
+}
+
+static int class_names(Set *s, const Known *k, const char *folder, Err *err) {
+    s->class_name = arena_alloc(&s->arena, (size_t)k->classes, sizeof *s->class_name);
+    if (arena_ok(&s->arena, s->name, err)) return -1;
+    char path[MAX_PATH];
+    if (k->names_file && !path_join(path, sizeof path, folder, k->names_file, NULL) &&
+        file_exists(path))
+        return read_names(s, path, err);
+    memcpy(s->class_name, k->class_name, (size_t)k->classes * sizeof *s->class_name);
+    return 0;
+}
+
+static int load_known(Set *s, const Known *k, Half half, const char *dir, Err *err) {
+    if (dir && !dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
+    const Places p = places(dir);
+    const Found f = find_half(k, half, &p);
+    if (f.missing) return say_missing(k, half, &p, &f, err);
+    snprintf(s->from, sizeof s->from, "%s", f.folder);
+    s->c = k->c;
+    s->side = k->side;
+    s->classes = k->classes;
+    s->flip = k->flip;
+    if (class_names(s, k, f.folder, err)) return -1;
+    switch (k->format) {
+    case FORMAT_IDX:  return read_idx(s, f.path[0], f.path[1], err);
+    case FORMAT_SVHN: return read_svhn(s, f.path[0], err);
+    default:          break;
+    }
+    return read_cifar(s, f.path, f.n, k->classes > 10 ? 2 : 1, k->records[half], err);
+}
+
+static const char *after(const char *s, const char *prefix) {
+    const size_t n = strlen(prefix);
+    return strncmp(s, prefix, n) ? NULL : s + n;
+}
+
+static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err) {
+    if (snprintf(s->name, sizeof s->name, "%s", name) >= (int)sizeof s->name)
+        return err_set(err, ERR_ARG, "%s: name too long, at most %zu bytes", name,
+                       sizeof s->name - 1);
+    if (o->side < 0 || o->side > MAX_SIDE ||
+        (o->channels != 0 && o->channels != 1 && o->channels != 3))
+        return err_set(
+            err, ERR_ARG,
+            "%s: pictures of %d x %d with %d channels, expected at most %d x %d with 1 or 3", name,
+            o->side, o->side, o->channels, MAX_SIDE, MAX_SIDE);
+    for (int i = 0; i < N_KNOWN; i++)
+        if (!strcmp(name, KNOWN[i].name)) return load_known(s, &KNOWN[i], half, o->dir, err);
+    const char *path;
+    if ((path = after(name, "folder:")) && *path) {
+        snprintf(s->from, sizeof s->from, "%s", path);
+        return read_folder(s, path, half, o, err);
+    }
+    if ((path = after(name, "cifar-file:")) && *path) {
+        snprintf(s->from, sizeof s->from, "%s", path);
+        return read_cifar_any(s, path, err);
+    }
+    if (strcmp(name, "shapes"))
+        return err_set(err, ERR_ARG,
+                       "%s: no such image set; there are cifar10, cifar100, svhn, mnist, "
+                       "fashion-mnist, shapes, folder:DIR and cifar-file:FILE",
+                       name);
+    snprintf(s->from, sizeof s->from, "drawn in memory");
+    return draw_shapes(s, half, o, err);
+}
+
+int set_load(Set *s, const char *name, Half half, const DataOpts *o, Err *err) {
+    *s = (Set){ 0 };
+    const int rc = load(s, name, half, o, err);
+    if (rc) set_free(s);
+    return rc;
+}
+
+void set_free(Set *s) {
+    arena_free(&s->arena);
+    *s = (Set){ 0 };
+}
+
+// ---- parts of sets
+
+int set_select(Set *dst, const Set *src, const uint32_t *index, size_t n, Err *err) {
+    *dst = *src;
+    dst->arena = (Arena){ 0 };
+    dst->n = n;
+    const size_t bytes = (size_t)src->c * (size_t)src->side * (size_t)src->side;
+    dst->x = arena_alloc(&dst->arena, n, bytes);
+    dst->y = arena_alloc(&dst->arena, n, sizeof *dst->y);
+    dst->class_name = arena_alloc(&dst->arena, (size_t)src->classes, sizeof *dst->class_name);
+    for (int i = 0; dst->class_name && i < src->classes; i++)
+        dst->class_name[i] = arena_strdup(&dst->arena, src->class_name[i]);
+    int rc = arena_ok(&dst->arena, src->name, err);
+    for (size_t i = 0; !rc && i < n; i++) {
+        if (index[i] >= src->n) {
+            rc = err_set(err, ERR_ARG, "%s: picture %u of %zu asked for", src->name, index[i],
+                         src->n);
+            break;
+        }
+        memcpy(dst->x + i * bytes, src->x + index[i] * bytes, bytes);
+        dst->y[i] = src->y[index[i]];
+    }
+    if (rc) set_free(dst);
+    return rc;
+}
+
+int set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *train, Set *valid,
+              Err *err) {
+    *train = *valid = (Set){ 0 };
+    if (n_valid >= all->n)
+        return err_set(err, ERR_ARG, "%s: %zu validation pictures leave none of %zu to train on",
+                       all->name, n_valid, all->n);
+    uint32_t *index = calloc(all->n, sizeof *index);
+    if (!index) return err_set(err, ERR_MEM, "out of memory for %s", all->name);
+    const Rng k = { seed, RNG_SPLIT, 0, 0 };
+    for (size_t i = 0; i < all->n; i++) index[i] = rng_perm(k, (uint32_t)all->n, (uint32_t)i);
+    const size_t rest = all->n - n_valid, n = limit && limit < rest ? limit : rest;
+    int rc = set_select(valid, all, index, n_valid, err);
+    if (!rc) rc = set_select(train, all, index + n_valid, n, err);
+    free(index);
+    if (rc) set_free(valid);
+    return rc;
+}
+
+// ---- what is known
+
+int data_list(const char *dir, SetInfo *info, int max) {
+    const Places p = places(dir);
+    int n = 0;
+    for (; n < N_KNOWN && n < max; n++) {
+        const Known *k = &KNOWN[n];
+        const Found half[] = { find_half(k, HALF_TRAIN, &p), find_half(k, HALF_TEST, &p) };
+        info[n] = (SetInfo){ .train = !half[0].missing, .test = !half[1].missing, .fetchable = 1 };
+        snprintf(info[n].name, sizeof info[n].name, "%s", k->name);
+        snprintf(info[n].about, sizeof info[n].about, "%s", k->about);
+        if (info[n].train || info[n].test)
+            snprintf(info[n].found, sizeof info[n].found, "%s", half[!info[n].train].folder);
+    }
+    if (n < max)
+        info[n++] = (SetInfo){
+            "shapes", "6,000 coloured shapes of 10 kinds, of any size", "drawn in memory", 1, 1, 0
+        };
+    return n;
+}
+
+void data_label(char dst[32], const char *name) {
+    const char *slash = strrchr(name, '/'), *colon = strchr(name, ':');
+    const char *from = slash && slash[1] ? slash + 1 : colon ? colon + 1 : name;
+    const char *dot = strrchr(from, '.');
+    snprintf(dst, 32, "%.*s", dot && colon ? (int)(dot - from) : (int)strlen(from), from);
+}

@@ -1,0 +1,51 @@
+// data.h - image sets by name, as bytes on the host.
+#ifndef DATA_H
+#define DATA_H
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/events.h"
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum { HALF_TRAIN, HALF_TEST } Half;
+
+typedef struct {
+    Arena    arena;
+    char     name[256];             // as asked for: "cifar10", "folder:/my/pictures"
+    char     from[512];             // where it was found
+    int      c, side, classes;
+    int      flip;                  // mirrored pictures are as good (digits' are not)
+    const char **class_name;        // [classes]
+    size_t   n;
+    uint8_t *x;                     // [n][c][side][side], planes
+    int     *y;                     // [n]
+} Set;
+
+typedef struct {
+    const char *dir;                // --data-dir, or NULL
+    int         side;               // for folder: and shapes; 0: 32
+    int         channels;           // for folder:; 0: 3
+    uint64_t    seed;               // for shapes and the held-out part of a folder without test/
+} DataOpts;
+
+// Names: cifar10 cifar100 svhn mnist fashion-mnist shapes folder:DIR cifar-file:FILE
+// A missing half is an error that says what was looked for, and where, and how to get it.
+int  set_load(Set *s, const char *name, Half half, const DataOpts *o, Err *err);
+void set_free(Set *s);
+// Keeps pictures `index[0..n)` in that order (for the validation split and --train-images).
+int  set_select(Set *dst, const Set *src, const uint32_t *index, size_t n, Err *err);
+// Splits off n_valid pictures chosen by seed (RNG_SPLIT); keeps at most `limit` others (0: all).
+int  set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *train, Set *valid,
+               Err *err);
+// A picture file as a row of the set's kind: c planes of side x side bytes.
+int  picture_load(uint8_t *dst, const char *path, int c, int side, Err *err);
+
+// ---- what is known, for `jempp data`
+typedef struct { char name[32], about[128], found[512]; int train, test, fetchable; } SetInfo;
+int data_list(const char *dir, SetInfo *info, int max);               // how many were written
+// Downloads and unpacks NAME into dir (or the user's data folder). Where ev stops it, the next try
+// goes on from there.
+int data_fetch(const char *name, const char *dir, const char *url, const Events *ev, Err *err);
+// What a set is called in a table or legend: "celeba" for "cifar-file:DIR/celeba.bin".
+void data_label(char dst[32], const char *name);
+#endif

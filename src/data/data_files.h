@@ -1,0 +1,37 @@
+// data_files.h - the readers behind data.h, one a format, and what they share.
+//
+// A reader fills n, x and y of a set whose other fields are known, unless it says that it finds
+// them. All it allocates is in the set's arena, also when it fails. Every size, count and label is
+// checked before it is used.
+#ifndef DATA_FILES_H
+#define DATA_FILES_H
+#include "data/data.h"
+
+enum { MAX_CLASSES = 1000, MAX_PICTURES = 4000000, MAX_SIDE = 1024, MAX_PATH = 512 };
+
+// x and y for n pictures of the set's c and side, 1 <= n <= MAX_PICTURES.
+int set_alloc(Set *s, size_t n, Err *err);
+// "0", "1", ... as the names of the set's classes.
+int number_names(Set *s, Err *err);
+// The folder for downloads when none was named: $JEMPP_DATA, or jempp in the user's data folder.
+int data_home(char dst[MAX_PATH], Err *err);
+
+// Files of CIFAR's records: label_bytes labels, of which the last counts, then three planes of
+// 32 x 32. Each file holds `records` of them.
+int read_cifar(Set *s, const char path[][MAX_PATH], int n_path, int label_bytes, size_t records,
+               Err *err);
+// One such file with one label byte and any number of records; finds all of the set's fields. There
+// are 10 classes, or as many as the labels need.
+int read_cifar_any(Set *s, const char *path, Err *err);
+// A pair of IDX files, plain or gzipped.
+int read_idx(Set *s, const char *images, const char *labels, Err *err);
+// SVHN's cropped digits: a MATLAB 5 file with X[32][32][3][n] and y[n], where 10 stands for 0.
+int read_svhn(Set *s, const char *path, Err *err);
+// A folder of PNG and JPEG pictures, one subfolder a class; finds all of the set's fields.
+int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err);
+// Every picture of a folder's test half, else of the folder, else of its subfolders, as c planes of
+// side x side; labels do not count. Finds all of the set's fields.
+int read_pictures(Set *s, const char *dir, int c, int side, Err *err);
+// Ten kinds of coloured shapes, drawn by o->seed; finds all of the set's fields.
+int draw_shapes(Set *s, Half half, const DataOpts *o, Err *err);
+#endif

@@ -1,0 +1,107 @@
+// outside.c - see outside.h.
+#include "data/outside.h"
+#include "base/rng.h"
+#include "data/data_files.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum { INTERP, UNIFORM, GAUSSIAN, CONSTANT, N_MADE } Made;
+static const char *const MADE_NAME[N_MADE] = { "interp", "uniform", "gaussian", "constant" };
+enum { APART = 100 };                         // of pictures that are interpolated: a published batch
+
+static int made_kind(const char *name) {
+    int i = 0;
+    while (i < N_MADE && strcmp(name, MADE_NAME[i]) != 0) i++;
+    return i;
+}
+
+static uint8_t to_byte(double v) { return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : lrint(v)); }
+
+static void fill_noise(Set *s, Made kind, Rng key) {
+    const size_t plane = (size_t)s->side * (size_t)s->side, dim = (size_t)s->c * plane;
+    #pragma omp parallel for
+    for (size_t i = 0; i < s->n; i++) {
+        Rng k = key;
+        k.step = (uint32_t)i;                               // a picture is the same whatever the count
+        for (size_t j = 0; j < dim; j++) {
+            const uint64_t at = kind == CONSTANT ? j / plane : j;
+            s->x[i * dim + j] = kind == GAUSSIAN
+                                    ? to_byte(127.5 + 255.0 / 4 * (double)rng_normal(k, at))
+                                    : (uint8_t)rng_below(k, at, 256);
+        }
+    }
+}
+
+// Stored as bytes as all pictures are: halves go to the even neighbour.
+static void fill_interp(Set *s, const Set *in, Rng key) {
+    const size_t dim = (size_t)s->c * (size_t)s->side * (size_t)s->side;
+    for (size_t i = 0; i < s->n; i++) {
+        const uint8_t *a = in->x + rng_perm(key, (uint32_t)in->n, (uint32_t)i) * dim,
+                      *b = in->x + rng_perm(key, (uint32_t)in->n, (uint32_t)(i + APART)) * dim;
+        for (size_t j = 0; j < dim; j++) s->x[i * dim + j] = to_byte((a[j] + b[j]) / 2.0);
+    }
+}
+
+static int make_up(Set *s, Made kind, const Set *in, size_t limit, uint64_t seed, Err *err) {
+    size_t n = kind == INTERP ? in->n - APART : OUTSIDE_PICTURES;
+    if (kind == INTERP && in->n <= APART)
+        return err_set(err, ERR_ARG, "interp: %s has %zu pictures, expected more than %d", in->name,
+                       in->n, (int)APART);
+    if (limit && limit < n) n = limit;
+    *s = (Set){ .c = in->c, .side = in->side, .classes = 1 };
+    snprintf(s->from, sizeof s->from, "made up");
+    if (number_names(s, err) || set_alloc(s, n, err)) return -1;
+    const Rng key = { .seed = seed, .stream = RNG_EVAL, .sub = (uint32_t)kind + 1 };
+    if (kind == INTERP) fill_interp(s, in, key);
+    else fill_noise(s, kind, key);
+    return 0;
+}
+
+static int read_set(Set *s, const char *name, const Set *in, const DataOpts *o, Err *err) {
+    if (strncmp(name, "folder:", 7) != 0 || !name[7]) return set_load(s, name, HALF_TEST, o, err);
+    *s = (Set){ 0 };
+    snprintf(s->from, sizeof s->from, "%s", name + 7);
+    return read_pictures(s, name + 7, in->c, in->side, err);
+}
+
+int outside_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o,
+                 Err *err) {
+    const int kind = made_kind(name);
+    *s = (Set){ 0 };
+    int rc = kind < N_MADE ? make_up(s, (Made)kind, in, limit, o->seed, err)
+                           : read_set(s, name, in, o, err);
+    if (!rc && (s->c != in->c || s->side != in->side))
+        rc = err_set(err, ERR_ARG,
+                     "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name,
+                     s->c, s->side, s->side, in->c, in->side, in->side);
+    snprintf(s->name, sizeof s->name, "%s", name);
+    if (limit && limit < s->n) s->n = limit;
+    if (rc) set_free(s);
+    return rc;
+}
+
+void outside_names(const char *names[16], const Set *in, const char *dir) {
+    static const struct {
+        const char *name;
+        int c, side;
+    } known[] = { { "svhn", 3, 32 },
+                  { "cifar100", 3, 32 },
+                  { "cifar10", 3, 32 },
+                  { "mnist", 1, 28 },
+                  { "fashion-mnist", 1, 28 } };
+    SetInfo info[16];
+    const int n_info = data_list(dir, info, 16);
+    int n = 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        int there = 0;
+        for (int k = 0; k < n_info; k++)
+            there |= info[k].test && !strcmp(info[k].name, known[i].name);
+        if (there && known[i].c == in->c && known[i].side == in->side &&
+            strcmp(known[i].name, in->name) != 0)
+            names[n++] = known[i].name;
+    }
+    for (int i = in->n > APART ? INTERP : UNIFORM; i < N_MADE; i++) names[n++] = MADE_NAME[i];
+    names[n] = NULL;
+}

@@ -1,0 +1,48 @@
+// probe.h - the classifier as an adversary sees it: logits and their gradient by the image, on
+// running statistics, so that every image is for itself. With JEM's refinement, noisy copies of an
+// image first climb log p(x), and their mean logits decide.
+#ifndef PROBE_H
+#define PROBE_H
+#include "jem/sample.h"
+
+typedef enum { LOSS_CE, LOSS_MARGIN } AttackLoss;
+
+typedef struct {
+    Chain chain;                // what a copy does; chain.steps 0: no refinement
+    int   draws;                // copies
+    real  noise;                // that sets them apart
+} Refine;
+
+typedef struct {
+    Net   *net;
+    Dev   *dev;
+    int    batch;
+    Refine refine;
+    Pass   pass;
+    void  *mem;
+    real  *x0, *x, *copy, *mean;      // on the device: [batch][dim]; mean: of the copies' gradients
+    int   *y, *index;                 // on the device: [batch]
+    real  *sums;
+    Now   *now;
+    real  *rows;                      // host: [batch][dim or classes]
+    int   *numbers;                   // host: [batch]
+    Arena  arena;
+} Probe;
+
+int  probe_open(Probe *p, Net *net, int batch, const Refine *refine, Err *err);
+void probe_close(Probe *p);
+// Rows index[0 .. n) (host) of the set with noise by key, and their labels, to x0 and y; the last
+// one fills the batch.
+void probe_load(Probe *p, const Bytes *set, const int *index, int n, real noise, Rng key);
+// Logits of the images x (device) to the host: logits[n][classes].
+void probe_logits(Probe *p, real *x, int n, Rng key, float *logits);
+// The gradient by x of a loss that grows as the images are misread. With refinement it is taken at
+// the refined copies and handed straight through to x: their mean. Valid until the probe is used
+// again.
+Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key);
+// -|d log p(x) / dx| of the first n images of x, in units of x.
+void probe_slopes(Probe *p, real *x, int n, double *slope);
+
+// One pass's gradient, to pass_input_grad: an attack's (see above).
+void loss_gradient(Pass *p, real *x, const int *y, AttackLoss loss, real *sums);
+#endif

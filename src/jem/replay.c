@@ -1,0 +1,112 @@
+// replay.c - see replay.h.
+#include "jem/replay.h"
+#include <string.h>
+
+static Rng slot_key(const Replay *r) { return (Rng){ .seed = r->seed, .stream = RNG_SLOT }; }
+static Rng anew_key(const Replay *r) { return (Rng){ .seed = r->seed, .stream = RNG_REINIT }; }
+
+static int begins_anew(const Replay *r, uint64_t step, int i) {
+    Rng key = anew_key(r);
+    key.step = (uint32_t)step;
+    return (real)rng_uniform(key, (uint64_t)i) < r->rate;
+}
+
+// The class of a fresh chain: its slot's where chains have classes, else as the prior says.
+static int fresh_class(const Replay *r, uint64_t step, int i, uint32_t number) {
+    if (!r->conditional) return starts_class(r->starts, r->prior, r->seed, number);
+    Rng key = slot_key(r);
+    key.step = (uint32_t)step;
+    return slot_class((int)rng_perm(key, (uint32_t)r->n, (uint32_t)i), r->n, r->classes);
+}
+
+static void birth(Replay *r) {
+    int number[STARTS_AT_ONCE], cls[STARTS_AT_ONCE];
+    for (int i = 0; i < r->n; i += STARTS_AT_ONCE) {
+        const int m = r->n - i < STARTS_AT_ONCE ? r->n - i : STARTS_AT_ONCE;
+        for (int k = 0; k < m; k++) number[k] = i + k, cls[k] = slot_class(i + k, r->n, r->classes);
+        starts_draw(r->starts, r->seed, number, cls, m, r->x, r->n);
+    }
+}
+
+int replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classes, int empty,
+                Err *err) {
+    Dev *dev = s->dev;
+    *r = (Replay){ .dev = dev,
+                   .starts = s,
+                   .n = c->buffer,
+                   .classes = classes,
+                   .batch = c->batch,
+                   .conditional = c->conditional,
+                   .prior = (PriorKind)c->prior,
+                   .dim = (size_t)s->dim,
+                   .rate = (real)c->reinit,
+                   .seed = seed };
+    if (r->n < r->batch)
+        return err_set(err, ERR_ARG, "a buffer of %d is smaller than the batch of %d", r->n,
+                       r->batch);
+    r->n_pool = STARTS_AT_ONCE > 2 * r->batch ? STARTS_AT_ONCE : 2 * r->batch;
+    r->x = dev->be.alloc(dev, (size_t)r->n * r->dim * sizeof(real), "the replay buffer");
+    r->pool = dev->be.alloc(dev, (size_t)r->n_pool * r->dim * sizeof(real), "chain starts");
+    r->slot = dev->be.alloc(dev, (size_t)r->batch * sizeof(int), "slots");
+    r->y = dev->be.alloc(dev, (size_t)r->batch * sizeof(int), "slots");
+    if (dev_check(dev, err)) return -1;
+    r->drawn = r->made = (uint32_t)r->n;                    // the first n draws are the slots' own
+    if (!empty) birth(r);
+    return dev_check(dev, err);
+}
+
+void replay_close(Replay *r) {
+    void *all[] = { r->x, r->pool, r->slot, r->y };
+    for (int i = 0; r->dev && i < 4; i++)
+        if (all[i]) r->dev->be.free(r->dev, all[i]);
+    memset(r, 0, sizeof *r);
+}
+
+// Draws for steps ahead until the pool could not hold another step's.
+static void fill_pool(Replay *r) {
+    int number[STARTS_AT_ONCE], cls[STARTS_AT_ONCE], m = 0;
+    for (;; r->ahead++) {
+        int need = 0;
+        for (int i = 0; i < r->batch; i++) need += begins_anew(r, r->ahead, i);
+        if (r->made - r->drawn + (uint32_t)need > (uint32_t)r->n_pool || r->ahead > UINT32_MAX - 1)
+            break;
+        for (int i = 0; i < r->batch && need; i++) {
+            if (!begins_anew(r, r->ahead, i)) continue;
+            number[m] = (int)r->made;
+            cls[m++] = fresh_class(r, r->ahead, i, r->made++);
+            if (m < STARTS_AT_ONCE) continue;
+            starts_draw(r->starts, r->seed, number, cls, m, r->pool, r->n_pool);
+            m = 0;
+        }
+        if (r->rate <= 0) {
+            r->ahead = UINT32_MAX;
+            break;
+        }
+    }
+    if (m) starts_draw(r->starts, r->seed, number, cls, m, r->pool, r->n_pool);
+}
+
+uint32_t replay_ready(Replay *r, uint64_t step) {
+    if (step >= r->ahead) fill_pool(r);
+    uint32_t used = 0;
+    for (int i = 0; i < r->batch; i++) used += (uint32_t)begins_anew(r, step, i);
+    return used;
+}
+
+void replay_rewind(Replay *r, uint64_t seed, uint64_t step, uint32_t drawn) {
+    r->seed = seed;
+    r->ahead = step;
+    r->drawn = r->made = drawn;
+}
+
+void replay_take(Replay *r, real *x, const Now *now) {
+    Dev *dev = r->dev;
+    const Pick any = { PICK_SLOT, r->n, r->classes };
+    dev->be.pick(dev, any, r->batch, slot_key(r), now, r->slot, r->y);
+    dev->be.rows_get(dev, x, r->x, r->slot, r->batch, r->dim);
+    dev->be.reinit(dev, x, r->batch, r->dim, r->rate, r->pool, r->n_pool, anew_key(r), now);
+}
+
+void replay_give(Replay *r, const real *x, const Now *now) {
+    r->dev->be.rows_put(r->dev, r->x, x, r->slot, r->batch, r->dim, now);
+}

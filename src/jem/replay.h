@@ -1,0 +1,34 @@
+// replay.h - the buffer of chains that go on from step to step.
+//
+// Which slots a step takes, which of its chains begin anew, and with which class, follow from the
+// seed and the step alone. So the host knows all of it beforehand and keeps a pool filled with
+// fresh chain starts, each used once, without asking the device anything.
+#ifndef REPLAY_H
+#define REPLAY_H
+#include "jem/starts.h"
+
+typedef struct {
+    Dev     *dev;
+    Starts  *starts;
+    int      n, classes, batch, conditional, n_pool;
+    PriorKind prior;
+    size_t   dim;
+    real     rate;              // how often a chain begins anew
+    uint64_t seed;
+    real    *x, *pool;          // on the device: [n][dim], [n_pool][dim]
+    int     *slot, *y;          // on the device: [batch], of the chains under way
+    uint32_t drawn, made;       // numbers of the next draw to be used, to be made
+    uint64_t ahead;             // the first step whose draws are not in the pool yet
+} Replay;
+
+// n slots, born as draws of their classes (empty: left for a checkpoint to fill).
+int  replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classes, int empty,
+                 Err *err);
+void replay_close(Replay *r);
+// Before each step, on the host: fills the pool where needed; returns how many draws the step uses.
+uint32_t replay_ready(Replay *r, uint64_t step);
+void replay_rewind(Replay *r, uint64_t seed, uint64_t step, uint32_t drawn);   // to a checkpoint
+// On the device: chain starts to x [batch][dim], finished chains back to their slots.
+void replay_take(Replay *r, real *x, const Now *now);
+void replay_give(Replay *r, const real *x, const Now *now);
+#endif

@@ -1,0 +1,21 @@
+// sample.h - moves images uphill in the model's log-density: SGLD, proximal SGLD, PYLD.
+#ifndef SAMPLE_H
+#define SAMPLE_H
+#include "conf/config.h"
+
+typedef struct {
+    int    steps;               // gradient steps M
+    Move   move;                // what each does (docs/pyld.md: N inner moves cost nothing)
+    Energy energy;              // whose gradient: {1, 0, 0} log p(x), {0, 1, 0} log p(x | y)
+} Chain;
+
+Chain chain_of(const Config *c);
+
+// Moves the images x [batch] in place. The pass must want input gradients; y (device) is read only
+// by an energy with labels; sums gets what head adds up. One key gives the same images anywhere.
+void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key,
+                const Now *now);
+// Step k of it. slope (device): NULL, or gets g.x before and after the move.
+void sample_step(Pass *p, const Chain *chain, int k, real *x, const int *y, real *sums, real *slope,
+                 Rng key, const Now *now);
+#endif

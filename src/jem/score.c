@@ -1,0 +1,72 @@
+// score.c - see score.h.
+#include "jem/score.h"
+#include <stdlib.h>
+#include <string.h>
+
+int scorer_open(Scorer *s, Net *net, int batch, void *shared, size_t bytes, Err *err) {
+    *s = (Scorer){ .net = net, .batch = batch };
+    Dev *dev = net->dev;
+    const size_t dim = tensor_len(&net->act[0]),
+                 wide = dim > (size_t)net->spec.classes ? dim : (size_t)net->spec.classes;
+    if (pass_open(&s->pass, net, batch, MODE_INFER, err)) return -1;
+    if (s->pass.bytes > bytes) shared = s->mem = dev->be.alloc(dev, s->pass.bytes, "inference");
+    s->x = dev->be.alloc(dev, (size_t)batch * dim * sizeof(real), "a batch");
+    s->index = dev->be.alloc(dev, (size_t)batch * sizeof(int), "a batch");
+    s->rows = arena_alloc(&s->arena, (size_t)batch * wide, sizeof(real));
+    if (dev_check(dev, err) || arena_ok(&s->arena, "a batch", err)) return -1;
+    pass_bind(&s->pass, shared);
+    return 0;
+}
+
+void scorer_close(Scorer *s) {
+    if (!s->net) return;
+    Dev *dev = s->net->dev;
+    pass_close(&s->pass);
+    dev->be.free(dev, s->mem);
+    dev->be.free(dev, s->x);
+    dev->be.free(dev, s->index);
+    arena_free(&s->arena);
+    memset(s, 0, sizeof *s);
+}
+
+// The batch in s->x through the net; the first n rows of logits to the host.
+static int run_batch(Scorer *s, int n, float *logits, Err *err) {
+    Dev *dev = s->net->dev;
+    const size_t C = (size_t)s->net->spec.classes;
+    pass_forward(&s->pass, s->x);
+    dev->be.copy_out(dev, s->rows, pass_logits(&s->pass)->p, (size_t)n * C * sizeof(real));
+    for (size_t i = 0; i < (size_t)n * C; i++) logits[i] = (float)s->rows[i];
+    return dev_check(dev, err);
+}
+
+int scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err *err) {
+    Dev *dev = s->net->dev;
+    int *index = malloc((size_t)s->batch * sizeof *index),
+        rc = index ? 0 : err_set(err, ERR_MEM, "out of memory");
+    for (int i = 0; !rc && i < n; i += s->batch) {
+        const int m = n - i < s->batch ? n - i : s->batch;
+        for (int k = 0; k < s->batch; k++)
+            index[k] = first + i + (k < m ? k : 0); // fill a short batch
+        dev->be.copy_in(dev, s->index, index, (size_t)s->batch * sizeof *index);
+        const Rng key = { .seed = s->seed, .stream = RNG_EVAL, .step = (uint32_t)(first + i) };
+        dev->be.batch(dev, set, s->index, s->batch, (Augment){ .noise = s->noise }, key, NULL, s->x,
+                      NULL);
+        rc = run_batch(s, m, logits + (size_t)i * (size_t)s->net->spec.classes, err);
+    }
+    free(index);
+    return rc;
+}
+
+int scorer_images(Scorer *s, const float *x, int n, float *logits, Err *err) {
+    Dev *dev = s->net->dev;
+    const size_t dim = tensor_len(&s->net->act[0]);
+    for (int i = 0; i < n; i += s->batch) {
+        const int m = n - i < s->batch ? n - i : s->batch;
+        for (int k = 0; k < s->batch; k++)
+            for (size_t j = 0; j < dim; j++)
+                s->rows[(size_t)k * dim + j] = (real)x[(size_t)(i + (k < m ? k : 0)) * dim + j];
+        dev->be.copy_in(dev, s->x, s->rows, (size_t)s->batch * dim * sizeof(real));
+        if (run_batch(s, m, logits + (size_t)i * (size_t)s->net->spec.classes, err)) return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,240 @@
+// starts.c - chain starts, drawn from the images themselves: no covariance, no Cholesky factor.
+//
+// x0 = mean + n^(-1/2) sum_i z_i (x_i - mean) + 0.01 eta has exactly the law N(mean, Sigma + 1e-4 I),
+// Sigma being the covariance divided by n, whatever n is (docs/pyld.md).
+#include "jem/starts.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int groups(StartKind kind, int classes) {
+    return kind == START_INFORMATIVE ? classes : kind == START_GAUSSIAN ? 1 : 0;
+}
+
+// Sorts images by group: first[k] .. first[k + 1] of rows are group k's.
+static void sort_rows(const int *y, int n, int n_group, int *rows, int *first) {
+    for (int i = 0; i < n; i++) first[(n_group > 1 ? y[i] : 0) + 1]++;
+    for (int k = 0; k < n_group; k++) first[k + 1] += first[k];
+    int *at = first + n_group + 1;                           // the caller leaves room for it
+    memcpy(at, first, (size_t)n_group * sizeof *at);
+    for (int i = 0; i < n; i++) rows[at[n_group > 1 ? y[i] : 0]++] = i;
+}
+
+static double pixel(uint8_t v) { return (double)v / 127.5 - 1; }
+
+static void group_mean(const uint8_t *x, const int *rows, int n, int dim, double *mean) {
+    for (int i = 0; i < dim; i++) mean[i] = 0;
+    for (int r = 0; r < n; r++)
+        for (int i = 0; i < dim; i++)
+            mean[i] += pixel(x[(size_t)rows[r] * (size_t)dim + (size_t)i]);
+    for (int i = 0; i < dim; i++) mean[i] /= n;
+}
+
+// Groups, their lists of images and their means, on the host.
+typedef struct {
+    Arena arena;
+    int *rows, *first;
+    double *mean;
+} Fit;
+
+static int fit(Fit *f, const uint8_t *pixels, const int *y, int n, int n_group, int dim, Err *err) {
+    *f = (Fit){ 0 };
+    f->rows = arena_alloc(&f->arena, (size_t)n + 1, sizeof(int));
+    f->first = arena_alloc(&f->arena, 2 * (size_t)n_group + 2, sizeof(int));
+    f->mean = arena_alloc(&f->arena, (size_t)n_group * (size_t)dim + 1, sizeof(double));
+    if (arena_ok(&f->arena, "chain starts", err)) return -1;
+    sort_rows(y, n, n_group, f->rows, f->first);
+    for (int k = 0; k < n_group; k++) {
+        const int count = f->first[k + 1] - f->first[k];
+        if (count < 1)
+            return err_set(err, ERR_DATA, "class %d has no training image to start chains from", k);
+        group_mean(pixels, f->rows + f->first[k], count, dim, f->mean + (size_t)k * (size_t)dim);
+    }
+    return 0;
+}
+
+static int open_common(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
+                       Err *err) {
+    *s = (Starts){ .dev = dev, .kind = kind, .classes = classes, .dim = dim, .n_group = n_group };
+    s->g = arena_alloc(&s->arena, (size_t)n_group + 1, sizeof *s->g);
+    s->share = arena_alloc(&s->arena, (size_t)classes, sizeof *s->share);
+    if (arena_ok(&s->arena, "chain starts", err)) return -1;
+    for (int k = 0; k < classes; k++) s->share[k] = (real)(k + 1) / (real)classes;
+    s->number = dev->be.alloc(dev, STARTS_AT_ONCE * sizeof(int), "chain starts");
+    s->mean =
+        dev->be.alloc(dev, ((size_t)n_group * (size_t)dim + 1) * sizeof(real), "chain starts");
+    return dev_check(dev, err);
+}
+
+// Host doubles or floats become the device's reals.
+static int upload_real(Dev *dev, real *dst, const double *d, const float *f, size_t n, Err *err) {
+    real *tmp = malloc((n + 1) * sizeof *tmp);
+    if (!tmp) return err_set(err, ERR_MEM, "out of memory for chain starts");
+    for (size_t i = 0; i < n; i++) tmp[i] = d ? (real)d[i] : (real)f[i];
+    dev->be.copy_in(dev, dst, tmp, n * sizeof *tmp);
+    dev->be.sync(dev);
+    free(tmp);
+    return dev_check(dev, err);
+}
+
+int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels,
+                const int *y, int classes, Err *err) {
+    const int n_group = groups(kind, classes), dim = set->c * set->side * set->side;
+    if (open_common(s, dev, kind, classes, n_group, dim, err)) return -1;
+    int *count = arena_alloc(&s->arena, (size_t)classes, sizeof *count);
+    if (arena_ok(&s->arena, "chain starts", err)) return -1;
+    for (int i = 0; i < set->n; i++) count[y[i]]++;
+    for (int k = 0, sum = 0; k < classes; k++) s->share[k] = (real)(sum += count[k]) / (real)set->n;
+    if (!n_group) return 0;
+    Fit f;
+    int rc = fit(&f, pixels, y, set->n, n_group, dim, err);
+    if (!rc) {
+        s->rows = dev->be.alloc(dev, (size_t)set->n * sizeof(int), "chain starts");
+        rc = dev_check(dev, err);
+    }
+    if (!rc) {
+        dev->be.copy_in(dev, s->rows, f.rows, (size_t)set->n * sizeof(int));
+        rc = upload_real(dev, s->mean, f.mean, NULL, (size_t)n_group * (size_t)dim, err);
+    }
+    for (int k = 0; !rc && k < n_group; k++) {
+        const int n = f.first[k + 1] - f.first[k];
+        s->g[k] = (Gauss){ .n = n,
+                           .dim = dim,
+                           .bytes = set->x,
+                           .rows = s->rows + f.first[k],
+                           .mean = s->mean + (size_t)k * (size_t)dim,
+                           .scale = (real)(1 / sqrt((double)n)),
+                           .jitter = (real)0.01 };
+    }
+    arena_free(&f.arena);
+    return rc;
+}
+
+int starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
+                      int rank, const float *mean, const float *factor, Err *err) {
+    if (open_common(s, dev, kind, classes, n_group, dim, err)) return -1;
+    if (!n_group) return 0;
+    const size_t n = (size_t)n_group * (size_t)rank * (size_t)dim;
+    s->factor = dev->be.alloc(dev, n * sizeof(real), "chain starts");
+    if (dev_check(dev, err) || upload_real(dev, s->factor, NULL, factor, n, err) ||
+        upload_real(dev, s->mean, NULL, mean, (size_t)n_group * (size_t)dim, err))
+        return -1;
+    for (int k = 0; k < n_group; k++)
+        s->g[k] = (Gauss){ .n = rank,
+                           .dim = dim,
+                           .factor = s->factor + (size_t)k * (size_t)(rank * dim),
+                           .mean = s->mean + (size_t)k * (size_t)dim,
+                           .scale = 1,
+                           .jitter = (real)0.01 };
+    return 0;
+}
+
+void starts_close(Starts *s) {
+    void *all[] = { s->rows, s->number, s->mean, s->factor };
+    for (int i = 0; s->dev && i < 4; i++)
+        if (all[i]) s->dev->be.free(s->dev, all[i]);
+    arena_free(&s->arena);
+    memset(s, 0, sizeof *s);
+}
+
+int starts_class(const Starts *s, PriorKind prior, uint64_t seed, uint32_t number) {
+    const Rng key = { .seed = seed, .stream = RNG_LABEL, .step = number };
+    if (prior == PRIOR_UNIFORM) return (int)rng_below(key, 0, (uint32_t)s->classes);
+    const real u = (real)rng_uniform(key, 0);
+    int k = 0;
+    while (k < s->classes - 1 && u >= s->share[k]) k++;
+    return k;
+}
+
+void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out,
+                 int n_out) {
+    const Rng key = { .seed = seed, .stream = RNG_START };
+    Dev *dev = s->dev;
+    int list[STARTS_AT_ONCE];
+    for (int k = 0; k < (s->n_group ? s->n_group : 1); k++)
+        for (int i = 0, m = 0; i <= n; i++) {                 // i == n: flush
+            if (i < n && (s->n_group < 2 || cls[i] == k)) list[m++] = number[i];
+            if (!m || (i < n && m < STARTS_AT_ONCE)) continue;
+            dev->be.copy_in(dev, s->number, list, (size_t)m * sizeof *list);
+            if (s->n_group) dev->be.gauss(dev, &s->g[k], s->number, m, key, out, n_out);
+            else dev->be.uniform(dev, s->number, m, (size_t)s->dim, key, out, n_out);
+            m = 0;
+        }
+}
+
+// ---- the low-rank form -------------------------------------------------------------------------
+
+// Makes the rows of v [rank][dim] orthonormal; rows that vanish stay zero.
+static void orthonormal(double *v, int rank, int dim) {
+    for (int a = 0; a < rank; a++) {
+        double *va = v + (size_t)a * (size_t)dim, len = 0, before = 0;
+        for (int i = 0; i < dim; i++) before += va[i] * va[i];
+        for (int twice = 0; twice < 2; twice++)
+            for (int b = 0; b < a; b++) {
+                const double *vb = v + (size_t)b * (size_t)dim;
+                double dot = 0;
+                for (int i = 0; i < dim; i++) dot += va[i] * vb[i];
+                for (int i = 0; i < dim; i++) va[i] -= dot * vb[i];
+            }
+        for (int i = 0; i < dim; i++) len += va[i] * va[i];
+        const double k = len > 1e-20 * before && len > 0 ? 1 / sqrt(len) : 0;
+        for (int i = 0; i < dim; i++) va[i] *= k;
+    }
+}
+
+// to = Sigma v, rows of v at a time, without forming Sigma: (1/n) sum_i x_i <x_i, v>, x being centred.
+static void times_covariance(const float *x, int n, int dim, int rank, const double *v,
+                             double *to) {
+    memset(to, 0, (size_t)rank * (size_t)dim * sizeof *to);
+    #pragma omp parallel for
+    for (int a = 0; a < rank; a++)
+        for (int r = 0; r < n; r++) {
+            const float *row = x + (size_t)r * (size_t)dim;
+            const double *va = v + (size_t)a * (size_t)dim;
+            double *ta = to + (size_t)a * (size_t)dim, dot = 0;
+            #pragma omp simd reduction(+ : dot)
+            for (int i = 0; i < dim; i++) dot += (double)row[i] * va[i];
+            dot /= n;
+            #pragma omp simd
+            for (int i = 0; i < dim; i++) ta[i] += dot * (double)row[i];
+        }
+}
+
+int starts_factor(const uint8_t *pixels, const int *y, size_t n, int n_group, int dim, int rank,
+                  float *mean, float *factor, Err *err) {
+    enum { SWEEPS = 6, MOST = 1000 };          // block power iteration on at most MOST images a group
+    Fit f;
+    int rc = fit(&f, pixels, y, (int)n, n_group, dim, err);
+    const size_t len = (size_t)rank * (size_t)dim;
+    const size_t most = n < MOST ? n : MOST;
+    double *v = rc ? NULL : arena_alloc(&f.arena, 2 * len, sizeof *v);
+    float *x = rc ? NULL : arena_alloc(&f.arena, most * (size_t)dim, sizeof *x);
+    if (!rc) rc = arena_ok(&f.arena, "chain starts", err);
+    for (int k = 0; !rc && k < n_group; k++) {
+        const int *rows = f.rows + f.first[k];
+        const int count = f.first[k + 1] - f.first[k], used = count < MOST ? count : MOST;
+        const double *mu = f.mean + (size_t)k * (size_t)dim;
+        const Rng key = { .seed = 1, .stream = RNG_START, .step = (uint32_t)k };
+        double *to = v + len;
+        for (int r = 0; r < used; r++)
+            for (int i = 0; i < dim; i++)
+                x[(size_t)r * (size_t)dim + (size_t)i] =
+                    (float)(pixel(pixels[(size_t)rows[r] * (size_t)dim + (size_t)i]) - mu[i]);
+        for (size_t i = 0; i < len; i++) v[i] = (double)rng_normal(key, i);
+        for (int sweep = 0; sweep < SWEEPS; sweep++) {
+            orthonormal(v, rank, dim);
+            times_covariance(x, used, dim, rank, v, to);
+            memcpy(v, to, len * sizeof *v);
+        }
+        for (int a = 0; a < rank; a++) {       // |Sigma v| is the variance along v
+            double *va = v + (size_t)a * (size_t)dim, size = 0;
+            for (int i = 0; i < dim; i++) size += va[i] * va[i];
+            const double scale = size > 0 ? 1 / sqrt(sqrt(size)) : 0;     // v / |v| * sqrt(|v|)
+            for (int i = 0; i < dim; i++)
+                factor[(size_t)k * len + (size_t)(a * dim + i)] = (float)(va[i] * scale);
+        }
+        for (int i = 0; i < dim; i++) mean[(size_t)k * (size_t)dim + (size_t)i] = (float)mu[i];
+    }
+    arena_free(&f.arena);
+    return rc;
+}

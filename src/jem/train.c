@@ -1,0 +1,442 @@
+// train.c - see train.h. trainer_step is the place to begin reading.
+#include "jem/train.h"
+#include "base/log.h"
+#include "jem/attack.h"
+#include "base/events.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- the step --------------------------------------------------------------------------------
+
+static Rng key_of(const Trainer *t, uint32_t stream) {
+    return (Rng){ .seed = t->seed, .stream = stream };
+}
+
+Augment trainer_augment(const Trainer *t) {
+    return (Augment){ t->cfg.pad, t->cfg.flip, (real)t->cfg.sigma };
+}
+
+void trainer_gather(Trainer *t) {
+    Backend *be = &t->dev->be;
+    const Config *c = &t->cfg;
+    const int B = c->batch;
+    const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
+    const Augment noisy = trainer_augment(t), clean = { 0 };
+    TrainBatch *label = &t->batch[0], *px = &t->batch[1];
+
+    be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH), t->now, t->index, NULL);
+    be->batch(t->dev, &t->data, t->index, B, noisy, key_of(t, RNG_AUGMENT), t->now, label->x,
+              label->y);
+    if (c->px == PX_CLEAN)
+        be->batch(t->dev, &t->data, t->index, B, clean, key_of(t, RNG_AUGMENT2), t->now, px->x,
+                  px->y);
+    if (c->px == PX_INDEPENDENT) {
+        be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->now, t->index2, NULL);
+        be->batch(t->dev, &t->data, t->index2, B, noisy, key_of(t, RNG_AUGMENT2), t->now, px->x,
+                  px->y);
+    }
+    if (t->watch.fake >= 0) replay_take(&t->replay, t->batch[t->watch.fake].x, t->now);
+}
+
+void trainer_chain(Trainer *t) {
+    if (t->watch.fake < 0) return;
+    const TrainBatch *fake = &t->batch[t->watch.fake];
+    const int row[] = { CHAIN_BEFORE, CHAIN_AFTER, t->watch.fake };
+    for (int k = 0; k < t->chain.steps; k++)                // the first move is looked at
+        sample_step(&t->sampling, &t->chain, k, fake->x, fake->y,
+                    t->sums + row[k < 2 ? k : 2] * N_SUM, k ? NULL : t->sums + CHAIN_SLOPE * N_SUM,
+                    key_of(t, RNG_LANGEVIN), t->now);
+}
+
+void trainer_attack(Trainer *t) {
+    if (!t->x0) return;
+    const Config *c = &t->cfg;
+    Backend *be = &t->dev->be;
+    const AttackPlan plan = { .l2 = c->attack == ATTACK_L2, .steps = c->attack_steps };
+    const Attack a = attack_reach(&plan, c->attack_radius);
+    TrainBatch *b = &t->batch[0];
+    Tensor x = t->attack.act[0];
+    x.p = b->x;
+    be->copy(t->dev, t->x0, b->x, tensor_len(&x) * sizeof(real));
+    be->attack_start(t->dev, &x, t->x0, a, key_of(t, RNG_ATTACK), t->now);
+    for (int k = 0; k < c->attack_steps; k++) {
+        loss_gradient(&t->attack, b->x, b->y, LOSS_CE, t->sums);
+        be->attack_move(t->dev, &x, pass_input_grad(&t->attack), t->x0, a);
+    }
+}
+
+// The loss's gradient by the weights. unseen: by a pass that leaves statistics and sums alone.
+static void gradients(Trainer *t, Pass *unseen) {
+    net_zero_grad(&t->net);
+    for (int i = 0; i < t->watch.n_batch; i++) {            // each batch: forward, dz, backward
+        const TrainBatch *b = &t->batch[i];
+        Pass *p = unseen ? unseen : b->pass;
+        const real mean = 1 / (real)t->cfg.batch;
+        pass_forward(p, b->x);
+        t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
+                        t->sums + (unseen ? UNREAD : i) * N_SUM);
+        pass_backward(p);
+    }
+}
+
+void trainer_learn(Trainer *t) {
+    Backend *be = &t->dev->be;
+    gradients(t, NULL);
+    if (t->sam_on) {                                        // that of the worst weights nearby counts
+        be->ascend(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->keep);
+        net_changed(&t->net);
+        gradients(t, &t->above);
+        be->copy(t->dev, t->net.w, t->keep, t->net.n_w * sizeof(real));
+    }
+    be->check(t->dev, t->net.n_w, t->net.dw, t->now);       // trouble stops this very step ...
+    be->watch(t->dev, &t->watch, t->sums, t->now, t->ring);
+    optim_step(&t->optim, &t->net, t->now);
+    if (t->watch.fake >= 0) replay_give(&t->replay, t->batch[t->watch.fake].x, t->now);
+}                                                           // ... and spoils neither weights nor buffer
+
+static void device_work(Trainer *t) {
+    trainer_gather(t);
+    trainer_chain(t);
+    trainer_attack(t);
+    trainer_learn(t);
+}
+
+static void forget_recording(Trainer *t) {
+    if (t->recording) t->dev->be.record_free(t->dev, t->recording);
+    t->recording = NULL;
+    t->alike = 0;
+}
+
+// A device that can record does so once it has gone through two steps alike, and replays from then on.
+static void do_or_replay(Trainer *t) {
+    enum { FIRST = 2 };
+    Backend *be = &t->dev->be;
+    if (!be->record_begin || t->alike < FIRST) {
+        device_work(t);
+        t->alike++;
+        return;
+    }
+    if (!t->recording) {
+        const uint64_t before = t->net.batches;
+        be->record_begin(t->dev);
+        device_work(t);
+        t->recording = be->record_end(t->dev);
+        t->recorded_batches = t->net.batches - before;
+        t->net.batches = before;
+    }
+    if (t->recording) be->replay(t->dev, t->recording);
+    t->net.batches += t->recorded_batches;
+}
+
+static double share_gone(const Trainer *t) {                // of the run
+    return t->time_share >= 0 ? t->time_share : (double)t->step / (double)t->schedule.total;
+}
+
+static void choose_sam(Trainer *t) {
+    const int on = t->keep && share_gone(t) >= t->cfg.sam_from;
+    if (on != t->sam_on) forget_recording(t);
+    t->sam_on = on;
+}
+
+void trainer_step(Trainer *t) {
+    choose_sam(t);
+    const uint32_t draws = t->watch.fake >= 0 ? replay_ready(&t->replay, t->step) : 0;
+    const Now now = { .step = (uint32_t)t->step,
+                      .drawn = t->replay.drawn,
+                      .lr = (real)trainer_lr(t) };
+    t->dev->be.copy_in(t->dev, t->now, &now, offsetof(Now, halt));
+    do_or_replay(t);
+    t->replay.drawn += draws;
+    t->step++;
+}
+
+// ---- what belongs to it ------------------------------------------------------------------------
+
+double trainer_lr(const Trainer *t) {
+    if (t->time_share < 0) return t->lr_scale * schedule_lr(&t->schedule, t->step);
+    // the schedule follows the clock, its warm-up the steps
+    Schedule s = t->schedule;
+    s.warmup = 0;
+    const double warm =
+        t->step < t->schedule.warmup ? (double)t->step / (double)t->schedule.warmup : 1;
+    return t->lr_scale * warm * schedule_lr(&s, (uint64_t)(t->time_share * (double)s.total));
+}
+
+void trainer_seed(Trainer *t, int attempt) {
+    t->seed = (uint64_t)t->cfg.seed + ((uint64_t)attempt << 53);
+    t->replay.seed = t->seed;
+    forget_recording(t);                                    // it holds the old seed
+}
+
+void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]) {
+    t->dev->be.copy_out(t->dev, row, t->ring + (step % N_RING) * N_ROW, N_ROW * sizeof *row);
+}
+
+Now trainer_now(Trainer *t) {
+    Now now = { 0 };
+    t->dev->be.copy_out(t->dev, &now, t->now, sizeof now);
+    return now;
+}
+
+int bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err) {
+    const size_t bytes = s->n * (size_t)(s->c * s->side * s->side);
+    uint8_t *x = dev->be.alloc(dev, bytes, "images");
+    int *y = dev->be.alloc(dev, s->n * sizeof *y, "labels");
+    *b = (Bytes){ (int)s->n, s->c, s->side, x, y };
+    if (dev_check(dev, err)) return -1;
+    dev->be.copy_in(dev, x, s->x, bytes);
+    dev->be.copy_in(dev, y, s->y, s->n * sizeof *y);
+    return dev_check(dev, err);
+}
+
+void bytes_free(Bytes *b, Dev *dev) {
+    dev->be.free(dev, (void *)(uintptr_t)b->x);
+    dev->be.free(dev, (void *)(uintptr_t)b->y);
+    *b = (Bytes){ 0 };
+}
+
+// While chains are behind, all but the classifier's terms has the other sign: p(x) is unlearnt.
+static void turn_back(Energy *e, real pyx, const Now *now) {
+    e->now = now;
+    e->a_behind = 2 * pyx - e->a;
+    e->b_behind = -2 * pyx - e->b;
+}
+
+// The objective as a table: which batches there are, and what each adds to the loss.
+//   cross-entropy                 pyx (LSE - z[y])          on the labelled batch
+//   -log p(x)    real - sampled   px (-LSE), px (+LSE)      on p(x)'s real batch, on the sampled one
+//   -log p(x, y) real - sampled   pxy (-z[y]), pxy (+z[y])  likewise (+LSE where chains have no class)
+//   energy penalty                c LSE^2                   on both
+static void objective(Trainer *t) {
+    const Config *c = &t->cfg;
+    const int generative = c->px != PX_NONE, own = generative && c->px != PX_SHARED;
+    const real pyx = (real)c->pyx_weight, px = (real)c->px_weight, pxy = (real)c->pxy_weight;
+    t->batch[0].e = (Energy){ .a = pyx, .b = -pyx };
+    const int real_at = own ? 1 : 0, fake_at = generative ? real_at + 1 : -1;
+    if (generative) {
+        Energy *r = &t->batch[real_at].e, *f = &t->batch[fake_at].e;
+        *r = (Energy){ .a = r->a - px, .b = r->b - pxy, .c = (real)c->penalty };
+        *f = c->conditional ? (Energy){ .a = px, .b = pxy, .c = (real)c->penalty }
+                            : (Energy){ .a = px + pxy, .c = (real)c->penalty };
+    }
+    t->watch = (Watch){ .n = c->batch,
+                        .n_batch = generative ? fake_at + 1 : 1,
+                        .label = 0,
+                        .px = generative ? real_at : -1,
+                        .fake = fake_at,
+                        .up = t->chain.energy,
+                        .after = c->steps > 1 ? CHAIN_AFTER : fake_at,
+                        .loss_limit = (real)c->loss_limit,
+                        .gap_limit = (real)c->gap_limit,
+                        .ce_limit = pyx + pxy > 0 ? (real)c->ce_limit : 0,
+                        .px_margin = (real)c->px_margin,
+                        .n_ring = N_RING };
+    for (int i = 0; i < t->watch.n_batch; i++) {
+        if (c->px_margin > 0) turn_back(&t->batch[i].e, i ? 0 : pyx, t->now);
+        t->watch.e[i] = t->batch[i].e;
+        t->batch[i].pass = i == fake_at ? &t->fake : &t->real;
+    }
+}
+
+static int open_batches(Trainer *t, Err *err) {
+    Dev *dev = t->dev;
+    const size_t B = (size_t)t->cfg.batch, dim = (size_t)(t->data.c * t->data.side * t->data.side);
+    for (int i = 0; i < t->watch.n_batch; i++) {
+        t->batch[i].x = dev->be.alloc(dev, B * dim * sizeof(real), "a batch");
+        const int labels = i == t->watch.label || t->batch[i].e.b != 0;     // a term reads them
+        if (labels && i != t->watch.fake)
+            t->batch[i].y = dev->be.alloc(dev, B * sizeof(int), "labels");
+        if (t->cfg.conditional && i == t->watch.fake) t->batch[i].y = t->replay.y;
+    }
+    t->index = dev->be.alloc(dev, B * sizeof(int), "a batch");
+    t->index2 = dev->be.alloc(dev, B * sizeof(int), "a batch");
+    t->sums = dev->be.alloc(dev, N_SUMS * N_SUM * sizeof(real), "sums");
+    t->ring = dev->be.alloc(dev, N_RING * N_ROW * sizeof(real), "the log");
+    if (dev_check(dev, err)) return -1;
+    dev->be.zero(dev, t->now, sizeof(Now));
+    dev->be.zero(dev, t->sums, N_SUMS * N_SUM * sizeof(real));
+    dev->be.zero(dev, t->ring, N_RING * N_ROW * sizeof(real));
+    return 0;
+}
+
+static int open_passes(Trainer *t, Err *err) {
+    const int B = t->cfg.batch, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0;
+    if (pass_open(&t->real, &t->net, B, MODE_TRAIN, err)) return -1;
+    t->mem_bytes = t->real.bytes;
+    if (t->cfg.sam > 0) {
+        if (pass_open(&t->above, &t->net, B, WANT_DW, err)) return -1;
+        if (t->above.bytes > t->mem_bytes) t->mem_bytes = t->above.bytes;
+        t->keep = t->dev->be.alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
+        t->sam_on = t->cfg.sam_from <= 0;
+    }
+    if (t->watch.fake >= 0) {
+        if (pass_open(&t->fake, &t->net, B, WANT_DW | all, err) ||
+            pass_open(&t->sampling, &t->net, B, MODE_SAMPLE | all, err))
+            return -1;
+        if (t->sampling.bytes > t->mem_bytes) t->mem_bytes = t->sampling.bytes;
+    }
+    if (t->cfg.attack != ATTACK_NONE) {
+        if (pass_open(&t->attack, &t->net, B, MODE_SAMPLE, err)) return -1;
+        if (t->attack.bytes > t->mem_bytes) t->mem_bytes = t->attack.bytes;
+        t->x0 = t->dev->be.alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),
+                                 "images before an attack");
+    }
+    t->mem = t->dev->be.alloc(t->dev, t->mem_bytes, "activations and their gradients");
+    if (dev_check(t->dev, err)) return -1;
+    pass_bind(&t->real, t->mem);
+    if (t->keep) pass_bind(&t->above, t->mem);
+    if (t->watch.fake >= 0) pass_bind(&t->fake, t->mem);
+    if (t->watch.fake >= 0) pass_bind(&t->sampling, t->mem);
+    if (t->x0) pass_bind(&t->attack, t->mem);
+    return 0;
+}
+
+// Fractions of the run become the steps at which those epochs begin.
+static int place_drops(Schedule *s, const char *text, uint64_t per_epoch, Err *err) {
+    double at[MAX_DROPS];
+    s->n_drop = config_fractions(text, at, MAX_DROPS, err);
+    if (s->n_drop < 0) return -1;
+    for (int i = 0; i < s->n_drop; i++) {
+        const double step = at[i] * (double)s->total;
+        const int whole =
+            s->total >= 3 * per_epoch; // a run of an epoch or two has none to wait for
+        s->drop[i] = whole ? (uint64_t)llround(step / (double)per_epoch) * per_epoch
+                           : (uint64_t)llround(step);
+    }
+    return 0;
+}
+
+static int open_schedule(Trainer *t, Err *err) {
+    const Config *c = &t->cfg;
+    t->per_epoch = (uint64_t)(t->data.n / c->batch);
+    if (!t->per_epoch)
+        return err_set(err, ERR_ARG, "%d training images are fewer than a batch of %d", t->data.n,
+                       c->batch);
+    const double steps = c->iterations > 0 ? c->iterations : c->epochs * (double)t->per_epoch;
+    if (!(steps < 4e9))
+        return err_set(err, ERR_ARG, "%.0f steps: a run can have at most 4e9", steps);
+    t->schedule = (Schedule){ .kind = (SchedKind)c->schedule,
+                              .lr = c->lr,
+                              .warmup = (uint64_t)c->warmup,
+                              .total = (uint64_t)llround(steps),
+                              .factor = c->decay_factor };
+    if (c->minutes > 0) t->schedule.total = 1000000;        // parts of the time, see trainer_lr
+    t->time_share = c->minutes > 0 ? 0 : -1;
+    return place_drops(&t->schedule, c->decay_at, c->minutes > 0 ? 1 : t->per_epoch, err);
+}
+
+static int spec_of(NetSpec *spec, const Config *c, const Set *s, Err *err) {
+    *spec = (NetSpec){ .channels = s->c,
+                       .side = s->side,
+                       .classes = s->classes,
+                       .norm = (NormKind)c->norm,
+                       .stem = (StemKind)c->stem };
+    return net_parse(spec, c->model, err);
+}
+
+int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int empty, Err *err) {
+    memset(t, 0, sizeof *t);
+    if (c->pad >= train->side)
+        return err_set(err, ERR_ARG,
+                       "pad = %d: images of %dx%d can be shifted by %d pixels at most", c->pad,
+                       train->side, train->side, train->side - 1);
+    t->cfg = *c;
+    t->cfg.flip = c->flip && train->flip;
+    t->dev = dev;
+    t->lr_scale = 1;
+    t->chain = chain_of(c);
+    trainer_seed(t, 0);
+    NetSpec spec;
+    if (spec_of(&spec, c, train, err) || net_build(&t->net, &spec, err)) return -1;
+    t->net.momentum = (real)c->bn_momentum;
+    t->optim = (Optim){ .kind = (OptimKind)c->optimizer,
+                        .sgd = { (real)c->momentum, (real)c->weight_decay },
+                        .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)c->weight_decay },
+                        .ema_keep = (real)c->ema };
+    t->now = dev->be.alloc(dev, sizeof(Now), "the step");
+    objective(t);
+    if (dev_check(dev, err) || net_alloc(&t->net, dev, err) ||
+        net_init(&t->net, (uint64_t)c->seed, err) || bytes_upload(&t->data, dev, train, err) ||
+        open_schedule(t, err))
+        return -1;
+    if (t->watch.fake >= 0 &&
+        (starts_open(&t->starts, dev, (StartKind)c->start, &t->data, train->x, train->y,
+                     train->classes, err) ||
+         replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err)))
+        return -1;
+    if (open_batches(t, err) || open_passes(t, err) || optim_open(&t->optim, &t->net, err))
+        return -1;
+    return dev_check(dev, err);
+}
+
+void trainer_close(Trainer *t) {
+    Dev *dev = t->dev;
+    if (!dev) return;
+    forget_recording(t);
+    Pass *passes[] = { &t->sampling, &t->real, &t->fake, &t->above, &t->attack };
+    for (int i = 0; i < 5; i++) pass_close(passes[i]);
+    for (int i = 0; i < MAX_BATCHES; i++) {
+        dev->be.free(dev, t->batch[i].x);
+        if (t->batch[i].y != t->replay.y) dev->be.free(dev, t->batch[i].y);
+    }
+    void *all[] = { t->mem, t->index, t->index2, t->x0, t->keep, t->now, t->sums, t->ring };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) dev->be.free(dev, all[i]);
+    optim_close(&t->optim, &t->net);
+    replay_close(&t->replay);
+    starts_close(&t->starts);
+    bytes_free(&t->data, dev);
+    net_free(&t->net);
+    memset(t, 0, sizeof *t);
+}
+
+// ---- speed ---------------------------------------------------------------------------------------
+
+// Enough noise for a data set of the usual size a class; only the time matters.
+static int random_set(Set *s, const Config *c, Err *err) {
+    enum { N = 10000 };
+    *s = (Set){ .c = c->channels ? c->channels : 3,
+                .side = c->side ? c->side : 32,
+                .classes = c->n_classes ? c->n_classes : 10,
+                .flip = 1,
+                .n = N };
+    const size_t bytes = N * (size_t)(s->c * s->side * s->side);
+    s->x = arena_alloc(&s->arena, bytes + 4, 1);
+    s->y = arena_alloc(&s->arena, N, sizeof *s->y);
+    if (arena_ok(&s->arena, "random images", err)) return -1;
+    const Rng key = { .seed = 1, .stream = RNG_BENCH };
+    for (size_t i = 0; i < bytes; i += 4) {
+        uint32_t r[4];
+        rng_block(key, (uint32_t)i, r);
+        memcpy(s->x + i, r, 4);
+    }
+    for (int i = 0; i < N; i++) s->y[i] = i % s->classes;
+    return 0;
+}
+
+int train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err) {
+    Dev dev;
+    Set set = { 0 };
+    Trainer t = { 0 };
+    Config cfg = *c;
+    cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer;     // its size costs nothing, its birth does
+    const DevOpts o = { .threads = c->threads,
+                        .conv = (ConvChoice)c->conv,
+                        .precision = (Precision)c->precision,
+                        .deterministic = c->deterministic };
+    if (dev_open(&dev, c->device, &o, NULL, err)) return -1;
+    int rc = random_set(&set, c, err) || trainer_open(&t, &dev, &cfg, &set, 0, err) ? -1 : 0;
+    for (int i = -4; !rc && i < n; i++) {                    // a device that records does so in the third
+        dev.be.sync(&dev);
+        const double start = now_seconds();
+        trainer_step(&t);
+        dev.be.sync(&dev);
+        if (i >= 0) ms[i] = 1e3 * (now_seconds() - start);
+        rc = dev_check(&dev, err) || stopped(ev, err) ? -1 : 0;
+    }
+    trainer_close(&t);
+    set_free(&set);
+    dev_close(&dev);
+    return rc;
+}

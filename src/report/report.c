@@ -1,0 +1,651 @@
+// report.c - see report.h.
+#include "report/report.h"
+#include "base/file.h"
+#include "base/image.h"
+#include "conf/config.h"
+#include "report/figures.h"
+#include "report/paper.h"
+#include <dirent.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int report_pictures(const char *dir, Err *err) {
+    static const char *const ENDING[] = { [PLOT_PNG] = "png", [PLOT_SVG] = "svg" };
+    Record r;
+    Figure f = { 0 };
+    int rc = record_read(&r, dir, err);
+    for (FigureId id = 0; !rc && id < N_FIGURE; id++) {
+        Arena a = { 0 };
+        const int there = figure_make(&f, &r, id, &a, err);
+        for (PlotFormat k = PLOT_PNG; !rc && there > 0 && k <= PLOT_SVG; k++) {
+            char name[64], path[600];
+            snprintf(name, sizeof name, "%s.%s", figure_info[id].file, ENDING[k]);
+            rc = path_join(path, sizeof path, dir, name, err) || plot_write(&f, k, path, err) ? -1
+                                                                                              : 0;
+        }
+        if (there < 0) rc = -1;
+        arena_free(&a);
+    }
+    record_free(&r);
+    return rc;
+}
+
+// ---- the page's text ----------------------------------------------------------------------
+
+enum { EMBED_MOST = 48 << 20 };      // bytes of sample grids in one page
+
+typedef struct {
+    FILE       *out;
+    Record      r;
+    const char *dir, *system;        // system: the paper's that this run stands beside
+    size_t      embedded;
+    int         beside;              // the paper has figures for this data set
+    int         pictures, left_out;
+    Err         no_plot;             // why there are no pictures, where there are none
+} Page;
+
+// Text from foreign files: nothing in it is markup, nothing steers.
+static void put_escaped(FILE *f, const char *s) {
+    for (; *s; s++) {
+        if (*s == '&') fputs("&amp;", f);
+        else if (*s == '<') fputs("&lt;", f);
+        else if (*s == '>') fputs("&gt;", f);
+        else if (*s == '"') fputs("&quot;", f);
+        else if (*s == '\'') fputs("&#39;", f);
+        else if ((unsigned char)*s < 0x20 || *s == 0x7f) fputs("\u00b7", f);
+        else fputc(*s, f);
+    }
+}
+
+static void put_base64(FILE *f, const unsigned char *p, size_t n) {
+    static const char DIGIT[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        const unsigned b = i + 1 < n ? p[i + 1] : 0, c = i + 2 < n ? p[i + 2] : 0;
+        const unsigned v = (unsigned)p[i] << 16 | b << 8 | c;
+        fputc(DIGIT[v >> 18], f);
+        fputc(DIGIT[v >> 12 & 63], f);
+        fputc(i + 1 < n ? DIGIT[v >> 6 & 63] : '=', f);
+        fputc(i + 2 < n ? DIGIT[v & 63] : '=', f);
+    }
+}
+
+static void put_number(FILE *f, double v, int digits, const char *unit) {
+    if (isfinite(v)) fprintf(f, "<td class=n>%.*f%s</td>", digits, v, unit);
+    else fputs("<td class=n>\u2013</td>", f);
+}
+
+static void put_row(FILE *f, const char *name, const char *value) {
+    if (!value[0]) return;
+    fputs("<tr><th scope=row>", f);
+    put_escaped(f, name);
+    fputs("</th><td>", f);
+    put_escaped(f, value);
+    fputs("</td></tr>\n", f);
+}
+
+static void put_command(const Page *p, const char *tasks) {
+    const char *odd = p->dir + strspn(p->dir, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                              "0123456789_./-+:@");
+    fputs("<code>jempp eval ", p->out);
+    if (*odd) {
+        fputs("&#39;", p->out);
+        for (const char *s = p->dir; *s; s++)
+            put_escaped(p->out, *s == '\'' ? "'\\''" : (char[]){ *s, 0 });
+        fputs("&#39;", p->out);
+    } else {
+        put_escaped(p->out, p->dir);
+    }
+    fprintf(p->out, " --tasks %s</code>", tasks);
+}
+
+static const char STYLE[] =
+    ":root{color-scheme:light dark;--back:#fff;--ink:#1b1f24;--soft:#5b6470;--line:#d5dae0;"
+    "--stripe:#f5f7f9}\n"
+    "@media (prefers-color-scheme:dark){:root{--back:#14171b;--ink:#e8eaed;--soft:#a3acb8;"
+    "--line:#3a414b;--stripe:#1d2228}}\n"
+    "body{margin:0 auto;max-width:62rem;padding:1.5rem;background:var(--back);color:var(--ink);"
+    "font:16px/1.5 system-ui,sans-serif}\n"
+    "h1{margin:0 0 .2rem;font-size:1.7rem;overflow-wrap:anywhere}h2{margin:2.2rem 0 .6rem;"
+    "font-size:1.25rem;border-bottom:1px solid var(--line)}\n"
+    "p.soft,figcaption,caption{color:var(--soft);font-size:.9rem}caption{text-align:left}\n"
+    "figure{margin:1rem 0}figure img{display:block;max-width:100%;height:auto;background:#fff;"
+    "border:1px solid var(--line);border-radius:6px}\n"
+    "div.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.92rem;margin:.6rem 0}"
+    "th,td{padding:.22rem .7rem;border-bottom:1px solid var(--line);text-align:left;"
+    "vertical-align:top}td{overflow-wrap:anywhere}td.n,th.n{text-align:right;"
+    "font-variant-numeric:tabular-nums;white-space:nowrap}\n"
+    "thead th{border-bottom:2px solid var(--line)}tbody "
+    "tr:nth-child(even){background:var(--stripe)}"
+    "th[scope=row]{font-weight:normal}\n"
+    "div.options{columns:3 17rem}div.options div{break-inside:avoid;font-size:.86rem;"
+    "overflow-wrap:anywhere}div.options b{color:var(--ink)}div.options div.as{color:var(--soft)}\n"
+    "div.grids{display:flex;flex-wrap:wrap;gap:1rem}div.grids "
+    "figure{margin:0;max-width:min(100%,29.5rem)}summary{cursor:pointer}"
+    "code{background:var(--stripe);padding:.1rem .3rem;border-radius:3px}\n"
+    "@media print{:root{--back:#fff;--ink:#000;--soft:#444;--line:#bbb;--stripe:#f4f4f4}"
+    "body{max-width:none;padding:0;font-size:10.5pt}figure,tr{break-inside:avoid}"
+    "h2,h2+p{break-after:avoid}div.wide{overflow:visible}}\n";
+
+// ---- pictures -----------------------------------------------------------------------------
+
+// A vector picture as an image of its own: glyphs of several have the same names.
+static int put_figure(Page *p, FigureId id, Err *err) {
+    Arena a = { 0 };
+    Figure f = { 0 };
+    char *svg = NULL;
+    size_t n;
+    const FigureInfo *info = &figure_info[id];
+    int rc = figure_make(&f, &p->r, id, &a, err);
+    if (rc > 0 && p->no_plot.kind) {
+        fputs("<p class=soft>The picture is left out: ", p->out);
+        put_escaped(p->out, p->no_plot.msg);
+        fputs("</p>\n", p->out);
+        p->left_out++;
+    } else if (rc > 0 && !(rc = plot_draw(&f, PLOT_SVG, &svg, &n, err))) {
+        fprintf(p->out,
+                "<figure><img width=%d height=%d alt=\"%s\" src=\"data:image/svg+xml;base64,", f.w,
+                f.h, info->title);
+        put_base64(p->out, (const unsigned char *)svg, n);
+        fprintf(p->out, "\">\n<figcaption>%s</figcaption></figure>\n", info->caption);
+        p->pictures++;
+    }
+    free(svg);
+    arena_free(&a);
+    return rc < 0 ? -1 : 0;
+}
+
+// Pages of one class are named after its number: "sheets/class-003-best-px.png".
+static const char *of_class(const Page *p, const char *name) {
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
+    int c = -1;
+    if (sscanf(base, "class-%4d", &c) != 1 || c < 0 || c >= p->r.eval.n_class) return NULL;
+    return p->r.eval.class_name[c];
+}
+
+// What a grid shows, as far as its name tells, and the name.
+static void put_caption(const Page *p, const char *name) {
+    static const char *const KNOWN[][2] = {
+        { "best-px.png", "highest p(x)" },
+        { "worst-px.png", "lowest p(x)" },
+        { "best-pyx.png", "highest p(y|x)" },
+        { "worst-pyx.png", "lowest p(y|x)" },
+        { "samples.png", "drawn by chains" },
+        { "classes.png", "drawn class by class, a row each" },
+        { "starts.png", "where chains start" },
+        { "centres.png", "class centres" },
+    };
+    const size_t n = strlen(name);
+    if (of_class(p, name)) put_escaped(p->out, of_class(p, name)), fputs(": ", p->out);
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
+        const size_t k = strlen(KNOWN[i][0]);
+        if (n >= k && !strcmp(name + n - k, KNOWN[i][0])) fprintf(p->out, "%s: ", KNOWN[i][1]);
+    }
+    if (strstr(name, "/step-")) fputs("the replay buffer in training: ", p->out);
+    put_escaped(p->out, name);
+}
+
+// A PNG of the run folder, as it is. One that is missing or no picture is said to be.
+static void put_grid(Page *p, const char *name) {
+    char path[600], *data = NULL;
+    size_t n;
+    Image im = { 0 };
+    Err why = { 0 };
+    if (path_join(path, sizeof path, p->dir, name, &why) ||
+        file_read(path, EMBED_MOST, &data, &n, &why) ||
+        image_decode(&im, (const uint8_t *)data, n, path, 3, &why) ||
+        (memcmp(data, "\x89PNG", 4) && err_set(&why, ERR_DATA, "%s: expected a PNG", path))) {
+        fputs("<p class=soft>", p->out);
+        put_escaped(p->out, why.msg);
+        fputs("</p>\n", p->out);
+    } else if (p->embedded + n > EMBED_MOST) {
+        p->left_out++;
+    } else {
+        fprintf(p->out, "<figure><img width=%d height=%d alt=\"", im.w, im.h);
+        put_escaped(p->out, name);
+        fputs("\" src=\"data:image/png;base64,", p->out);
+        put_base64(p->out, (const unsigned char *)data, n);
+        fputs("\">\n<figcaption>", p->out);
+        put_caption(p, name);
+        fputs("</figcaption></figure>\n", p->out);
+        p->embedded += n;
+        p->pictures++;
+    }
+    image_free(&im);
+    free(data);
+}
+
+static int is_png(const struct dirent *d) {
+    const size_t n = strlen(d->d_name);
+    return n > 4 && n < 200 && !strcmp(d->d_name + n - 4, ".png");
+}
+
+// What training and `jempp sample` left in samples/: of training's grids the last.
+static int put_folder(Page *p) {
+    char path[600];
+    struct dirent **entry;
+    Err none = { 0 };
+    if (path_join(path, sizeof path, p->dir, "samples", &none)) return 0;
+    const int n = scandir(path, &entry, is_png, alphasort);
+    if (n < 0) return 0;
+    if (n) fputs("<div class=grids>\n", p->out);
+    for (int i = 0; i < n; i++) {
+        const int step = !strncmp(entry[i]->d_name, "step-", 5);
+        const int later = step && i + 1 < n && !strncmp(entry[i + 1]->d_name, "step-", 5);
+        char name[300];
+        snprintf(name, sizeof name, "samples/%s", entry[i]->d_name);
+        if (!later) put_grid(p, name);
+    }
+    for (int i = 0; i < n; i++) free(entry[i]);
+    free(entry);
+    if (n) fputs("</div>\n", p->out);
+    return n;
+}
+
+// ---- sections -----------------------------------------------------------------------------
+
+// All plain values of an object, "a.b" for those of an object in it.
+static void put_values(FILE *f, const Json *object, const char *before, int depth) {
+    for (const Json *m = json_first(object); m; m = json_next(m)) {
+        char name[200], value[40];
+        double v;
+        int yes;
+        snprintf(name, sizeof name, "%s%s%.80s", before, before[0] ? "." : "", json_key(m));
+        if (json_kind(m) == JSON_OBJECT && depth < 4) put_values(f, m, name, depth + 1);
+        if (json_string(m)) put_row(f, name, json_string(m));
+        if (!json_double(m, &v)) {
+            snprintf(value, sizeof value, "%.10g", v);
+            put_row(f, name, value);
+        }
+        if (!json_bool(m, &yes)) put_row(f, name, yes ? "yes" : "no");
+    }
+}
+
+static double run_number(const Page *p, const char *key) {
+    double v = NAN;
+    json_double(json_get(p->r.run, key), &v);
+    return v;
+}
+
+static const char *data_of(const Page *p) {
+    const char *of_eval = p->r.eval.there ? p->r.eval.data : "";
+    return of_eval[0] ? of_eval : record_option(&p->r, "data");
+}
+
+static const char *net_of(const Page *p) {
+    const char *of_eval = p->r.eval.there ? p->r.eval.net : "";
+    return of_eval[0] ? of_eval : record_option(&p->r, "model");
+}
+
+static double paper(const Page *p, const char *measure) {
+    return paper_figure(p->system, data_of(p), measure);
+}
+
+static void put_measure(Page *p, const char *name, double v, int digits, const char *unit,
+                        const char *measure) {
+    if (!isfinite(v)) return;
+    fputs("<tr><th scope=row>", p->out);
+    put_escaped(p->out, name);
+    fputs("</th>", p->out);
+    put_number(p->out, v, digits, unit);
+    if (p->beside)
+        put_number(p->out, measure ? paper(p, measure) : NAN, digits > 2 ? 2 : digits, unit);
+    fputs("</tr>\n", p->out);
+}
+
+static double minutes_an_epoch(const Page *p) {
+    const double steps = run_number(p, "steps"), each = run_number(p, "steps_per_epoch");
+    return steps > 0 && each > 0 ? run_number(p, "seconds") / 60 * each / steps : NAN;
+}
+
+static void put_glance(Page *p) {
+    const Eval *e = &p->r.eval;
+    FILE *f = p->out;
+    fputs("<h2>At a glance</h2>\n<div class=wide><table><thead><tr><th>measure</th>"
+          "<th class=n>this run</th>",
+          f);
+    if (p->beside) fprintf(f, "<th class=n>paper: %s</th>", paper_label(p->system));
+    fputs("</tr></thead><tbody>\n", f);
+    if (e->acc.there) {
+        put_measure(p, "test accuracy", e->acc.top1, 2, " %", "acc");
+        put_measure(p, "right among the first five", e->acc.top5, 2, " %", NULL);
+        put_measure(p, "negative log-likelihood", e->acc.nll, 4, "", NULL);
+    }
+    if (e->ece.there) {
+        put_measure(p, "expected calibration error", e->ece.as_is.ece, 2, " %", "ece");
+        put_measure(p, "... its largest bin's", e->ece.as_is.mce, 2, " %", NULL);
+        put_measure(p, "... class by class", e->ece.as_is.classwise, 2, " %", NULL);
+        put_measure(p, "Brier score", e->ece.as_is.brier, 4, "", NULL);
+    }
+    if (e->ece.scaled) {
+        put_measure(p, "calibration error with a fitted temperature", e->ece.warm.ece, 2, " %",
+                    NULL);
+        put_measure(p, "... that temperature", e->ece.temperature, 3, "", NULL);
+    }
+    for (int i = 0; i < e->ood.n_set; i++)
+        for (int k = 0; k <= SCORE_MAXP; k++) {
+            char name[1200], measure[1200];
+            snprintf(name, sizeof name, "AUROC against %s by %s", e->ood.set[i].name,
+                     score_label[k]);
+            snprintf(measure, sizeof measure, "%s:%s", score_name[k], e->ood.set[i].name);
+            if (e->ood.set[i].score[k].there)
+                put_measure(p, name, e->ood.set[i].score[k].auroc, 3, "", measure);
+        }
+    put_measure(p, "best validation accuracy", 100 * run_number(p, "best_valid_accuracy"), 2, " %",
+                NULL);
+    put_measure(p, "minutes an epoch", minutes_an_epoch(p), 2, "", "minutes");
+    put_measure(p, "times it went back after diverging", run_number(p, "retries"), 0, "", NULL);
+    fputs("</tbody></table></div>\n", f);
+    if (!p->beside) return;
+    fputs(
+        "<p class=soft>The paper's figures are of WRN-28-10, its times of a card it does not name",
+        f);
+    if (strcmp(net_of(p), "wrn-28-10") && net_of(p)[0]) {
+        fputs("; this network is ", f);
+        put_escaped(f, net_of(p));
+    }
+    if (strcmp(p->system, record_option(&p->r, "preset")))
+        fputs(". This run is not one of the paper's systems: beside it stands the nearest of them",
+              f);
+    fputs(".</p>\n", f);
+}
+
+static int put_training(Page *p, Err *err) {
+    fputs("<h2>Training</h2>\n", p->out);
+    if (p->r.log.n) return put_figure(p, FIG_CURVES, err);
+    fputs("<p class=soft>There is no log.tsv here: a model that was evaluated by itself.</p>\n",
+          p->out);
+    return 0;
+}
+
+static int put_accuracy(Page *p, Err *err) {
+    const Eval *e = &p->r.eval;
+    FILE *f = p->out;
+    if (!e->acc.there) return 0;
+    fputs("<h2>Accuracy</h2>\n<p class=soft>", f);
+    if (isfinite(e->acc.n)) fprintf(f, "%.0f images", e->acc.n);
+    if (e->acc.noise > 0) fprintf(f, ", noise of %g", e->acc.noise);
+    if (e->acc.refine > 0) fprintf(f, ", refined by %.0f steps", e->acc.refine);
+    fputs("</p>\n", f);
+    if (put_figure(p, FIG_CONFUSION, err)) return -1;
+    if (!e->acc.per_class) return 0;
+    fputs("<div class=options>\n", f);
+    for (int i = 0; i < e->n_class; i++) {
+        fputs("<div>", f);
+        put_escaped(f, e->class_name[i]);
+        if (isfinite(e->acc.per_class[i])) fprintf(f, " <b>%.2f %%</b>", e->acc.per_class[i]);
+        fputs("</div>\n", f);
+    }
+    fputs("</div>\n", f);
+    return 0;
+}
+
+static int put_calibration(Page *p, Err *err) {
+    if (!p->r.eval.ece.there) return 0;
+    fputs("<h2>Calibration</h2>\n", p->out);
+    return put_figure(p, FIG_RELIABILITY, err);
+}
+
+static int put_ood(Page *p, Err *err) {
+    const Eval *e = &p->r.eval;
+    FILE *f = p->out;
+    if (!e->ood.there) return 0;
+    fputs("<h2>Out-of-distribution detection</h2>\n<div class=wide><table><caption>In: ", f);
+    put_escaped(f, e->ood.in_name);
+    if (isfinite(e->ood.in_n)) fprintf(f, ", %.0f images", e->ood.in_n);
+    if (e->ood.noise > 0) fprintf(f, ", noise of %g on all", e->ood.noise);
+    fputs("</caption>\n<thead><tr><th>out</th><th class=n>images</th><th>score</th><th "
+          "class=n>AUROC</th>",
+          f);
+    if (p->beside) fputs("<th class=n>paper</th>", f);
+    fputs("<th class=n>AUPR, in</th><th class=n>AUPR, out</th>"
+          "<th class=n>FPR at 95 %</th></tr></thead><tbody>\n",
+          f);
+    for (int i = 0; i < e->ood.n_set; i++)
+        for (int k = 0; k < N_SCORE; k++) {
+            const OodSet *set = &e->ood.set[i];
+            const OodScore *s = &set->score[k];
+            char measure[1200];
+            if (!s->there) continue;
+            snprintf(measure, sizeof measure, "%s:%s", score_name[k], set->name);
+            fputs("<tr><th scope=row>", f);
+            put_escaped(f, set->name);
+            fputs("</th>", f);
+            put_number(f, set->n, 0, "");
+            fprintf(f, "<td>%s</td>", score_label[k]);
+            put_number(f, s->auroc, 3, "");
+            if (p->beside) put_number(f, paper(p, measure), 2, "");
+            put_number(f, s->aupr, 3, "");
+            put_number(f, s->aupr_out, 3, "");
+            put_number(f, s->fpr95, 3, "");
+            fputs("</tr>\n", f);
+        }
+    fputs("</tbody></table></div>\n", f);
+    return put_figure(p, FIG_DENSITY, err) || put_figure(p, FIG_ROC, err) ? -1 : 0;
+}
+
+static void put_curve(FILE *f, const AttackCurve *c) {
+    const int linf = !strcmp(c->norm, "linf");
+    fputs("<div class=wide><table><caption>", f);
+    put_escaped(f, c->attack);
+    fputs(", ", f);
+    put_escaped(f, c->norm);
+    fputs(", loss ", f);
+    put_escaped(f, c->loss);
+    if (isfinite(c->steps)) fprintf(f, ", %.0f steps", c->steps);
+    if (isfinite(c->step)) fprintf(f, " of %.4g", c->step);
+    else if (c->step_rule[0]) fputs(" of ", f), put_escaped(f, c->step_rule);
+    if (isfinite(c->restarts)) fprintf(f, ", restarts %.0f", c->restarts);
+    if (c->refine > 0)
+        fprintf(f, ", refined by %.0f steps, gradient over %.0f draws (straight-through)",
+                c->refine, c->draws);
+    fputs("</caption>\n<tr><th scope=row>radius</th>", f);
+    for (int i = 0; i < c->n; i++)
+        fprintf(f, linf ? "<td class=n>%.3g/255</td>" : "<td class=n>%.3g</td>",
+                linf ? 255 * c->radius[i] : c->radius[i]);
+    fputs("</tr>\n<tr><th scope=row>accuracy,&nbsp;%</th>", f);
+    for (int i = 0; i < c->n; i++) put_number(f, c->accuracy[i], 1, "");
+    fputs("</tr></table></div>\n", f);
+}
+
+static int put_attack(Page *p, Err *err) {
+    const Eval *e = &p->r.eval;
+    if (!e->attack.there) return 0;
+    fputs("<h2>Robustness</h2>\n<p class=soft>", p->out);
+    if (isfinite(e->attack.n)) fprintf(p->out, "%.0f images. ", e->attack.n);
+    if (isfinite(e->attack.clean)) fprintf(p->out, "Not attacked: %.2f %%.", e->attack.clean);
+    fputs("</p>\n", p->out);
+    if (put_figure(p, FIG_ATTACK, err)) return -1;
+    for (int i = 0; i < e->attack.n_curve; i++) put_curve(p->out, &e->attack.curve[i]);
+    return 0;
+}
+
+static int put_sheets(Page *p, int of_classes) {
+    const Eval *e = &p->r.eval;
+    int n = 0;
+    for (int i = 0; i < e->samples.n_file; i++) {
+        if ((of_class(p, e->samples.file[i]) != NULL) != of_classes) continue;
+        if (!n++ && of_classes) fputs("<details><summary>Class by class</summary>\n", p->out);
+        if (n == 1) fputs("<div class=grids>\n", p->out);
+        put_grid(p, e->samples.file[i]);
+    }
+    if (n) fputs(of_classes ? "</div></details>\n" : "</div>\n", p->out);
+    return n;
+}
+
+static void put_samples(Page *p) {
+    fputs("<h2>Samples</h2>\n", p->out);
+    int n = put_sheets(p, 0);
+    n += put_sheets(p, 1);
+    n += put_folder(p);
+    if (!n) fputs("<p class=soft>None were found.</p>\n", p->out);
+    if (!p->r.eval.samples.there) return;
+    fputs("<table><caption>How they were drawn</caption>\n", p->out);
+    put_values(p->out, p->r.eval.samples_json, "", 0);
+    fputs("</table>\n", p->out);
+}
+
+static void put_speed(Page *p) {
+    if (!p->r.eval.speed_json) return;
+    fputs("<h2>Speed</h2>\n<table>\n", p->out);
+    put_values(p->out, p->r.eval.speed_json, "", 0);
+    fputs("</table>\n", p->out);
+}
+
+static void put_missing(Page *p) {
+    const Eval *e = &p->r.eval;
+    const struct {
+        int there;
+        const char *task, *what;
+    } TASK[] = {
+        { e->acc.there, "acc", "accuracy and the confusion matrix" },
+        { e->ece.there, "ece", "calibration" },
+        { e->ood.there, "ood", "out-of-distribution detection" },
+        { e->attack.there, "attack", "robustness against attacks" },
+        { e->samples.there, "samples", "sample sheets" },
+        { e->speed_json != NULL, "speed", "speed" },
+    };
+    int n = 0;
+    for (size_t i = 0; i < sizeof TASK / sizeof *TASK; i++) {
+        if (TASK[i].there) continue;
+        if (!n++) fputs("<h2>What is missing</h2>\n<ul>\n", p->out);
+        fprintf(p->out, "<li>%s: ", TASK[i].what);
+        put_command(p, TASK[i].task);
+        fputs("</li>\n", p->out);
+    }
+    if (n) fputs("</ul>\n", p->out);
+}
+
+static void put_settings(Page *p) {
+    const Eval *e = &p->r.eval;
+    FILE *f = p->out;
+    fputs("<h2>Settings</h2>\n<div class=wide><table>\n", f);
+    for (const Json *m = json_first(p->r.run); m; m = json_next(m)) {
+        char value[40];
+        double v;
+        if (!strcmp(json_key(m), "kernels")) continue; // for the program: long, and not a setting
+        if (json_string(m)) put_row(f, json_key(m), json_string(m));
+        if (json_double(m, &v)) continue;
+        snprintf(value, sizeof value, "%.10g", v);
+        put_row(f, json_key(m), value);
+    }
+    if (e->there) {
+        put_row(f, "evaluated by", e->version);
+        put_row(f, "... on", e->device);
+        put_row(f, "... in", e->precision);
+    }
+    fputs("</table></div>\n", f);
+    const Json *options = json_get(p->r.run, "options");
+    if (json_kind(options) != JSON_OBJECT) return;
+    fputs("<p class=soft>Options of the training; those that differ from the defaults are in bold."
+          "</p>\n<div class=options>\n",
+          f);
+    for (const Json *m = json_first(options); m; m = json_next(m)) {
+        const char *value = json_string(m);
+        const OptRow *row = config_row(json_key(m));
+        if (!value) continue;
+        const int as_default = row && !strcmp(row->value, value);
+        fprintf(f, as_default ? "<div class=as>" : "<div><b>");
+        put_escaped(f, json_key(m));
+        fputs(" = ", f);
+        put_escaped(f, value);
+        fputs(as_default ? "</div>\n" : "</b></div>\n", f);
+    }
+    fputs("</div>\n", f);
+}
+
+// ---- the page -----------------------------------------------------------------------------
+
+static void title_of(const char *dir, char title[256]) {
+    char full[PATH_MAX];
+    const char *path = realpath(dir, full) ? full : dir, *slash = strrchr(path, '/');
+    snprintf(title, 256, "%.250s", slash && slash[1] ? slash + 1 : path);
+}
+
+static int put_page(Page *p, Err *err) {
+    char title[256];
+    FILE *f = p->out;
+    title_of(p->dir, title);
+    fputs("<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n<meta name=viewport "
+          "content=\"width=device-width,initial-scale=1\">\n<title>jempp: ",
+          f);
+    put_escaped(f, title);
+    fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", STYLE);
+    put_escaped(f, title);
+    fputs("</h1>\n<p class=soft>", f);
+    put_escaped(f, net_of(p));
+    if (data_of(p)[0]) fputs(" on ", f);
+    put_escaped(f, data_of(p));
+    fputs("</p>\n", f);
+    put_glance(p);
+    if (put_training(p, err) || put_accuracy(p, err) || put_calibration(p, err) ||
+        put_ood(p, err) || put_attack(p, err))
+        return -1;
+    put_samples(p);
+    put_speed(p);
+    put_missing(p);
+    put_settings(p);
+    fputs("</body>\n</html>\n", f);
+    return 0;
+}
+
+// Whether anything can be drawn here; the page is made in either case.
+static void try_plot(Page *p) {
+    char *data = NULL;
+    size_t n;
+    const double zero[2] = { 0 };
+    const Panel panel = { .series = { { PLOT_LINE, INK_BLUE, NULL, 2, zero, zero } }, .n = 1 };
+    plot_draw(&(Figure){ 16, 16, 1, 1, &panel }, PLOT_SVG, &data, &n, &p->no_plot);
+    free(data);
+}
+
+static int write_page(const char *path, const char *text, size_t n, Err *err) {
+    Writer w = writer_open(path);
+    write_bytes(&w, text, n);
+    return writer_close(&w, err);
+}
+
+static char *what_was_done(const Page *p, const char *path, Err *err) {
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (f) {
+        fprintf(f, "%s: written, with %d picture%s\n", path, p->pictures,
+                p->pictures == 1 ? "" : "s");
+        if (p->no_plot.kind) fprintf(f, "plots are left out: %s\n", p->no_plot.msg);
+        else if (p->left_out)
+            fprintf(f, "%d sample grids are left out: a page holds %d MB of them\n", p->left_out,
+                    EMBED_MOST >> 20);
+        if (!p->r.eval.there)
+            fprintf(f, "there is no eval.json yet: jempp eval %s makes it\n", p->dir);
+        if (!fclose(f)) return text;
+    }
+    free(text);
+    err_set(err, ERR_MEM, "out of memory for a text");
+    return NULL;
+}
+
+char *report_write(const char *dir, const char *out, Err *err) {
+    Page p = { .dir = dir };
+    char path[600], *text = NULL, *said = NULL;
+    size_t n;
+    if (out[0] ? snprintf(path, sizeof path, "%s", out) >= (int)sizeof path &&
+                     err_set(err, ERR_ARG, "%.80s...: name too long", out)
+               : path_join(path, sizeof path, dir, "report.html", err))
+        return NULL;
+    if (record_read(&p.r, dir, err)) return NULL;
+    p.system = paper_system(record_option(&p.r, "preset"), record_option(&p.r, "px"),
+                            atoi(record_option(&p.r, "steps")));
+    p.beside = isfinite(paper(&p, "acc"));
+    try_plot(&p);
+    p.out = open_memstream(&text, &n);
+    int rc = p.out ? put_page(&p, err) : -1;
+    if (!p.out || fclose(p.out)) rc = err_set(err, ERR_MEM, "out of memory for the report");
+    if (!rc) rc = write_page(path, text, n, err);
+    if (!rc && !out[0] && !p.no_plot.kind) rc = report_pictures(dir, err);
+    if (!rc) said = what_was_done(&p, path, err);
+    free(text);
+    record_free(&p.r);
+    return said;
+}

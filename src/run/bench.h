@@ -1,9 +1,0 @@
-// bench.h - how fast a device runs a network: each kind of op, whole passes, training iterations.
-#ifndef BENCH_H
-#define BENCH_H
-#include "jempp.h"
-#include "run/config.h"
-
-// Text, or JSON with c->json; malloc'd. ev may be NULL.
-char *bench_text(const Config *c, const JemppEvents *ev, Err *err);
-#endif
