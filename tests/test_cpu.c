@@ -387,7 +387,7 @@ static void moves_agree(void **state) {
                                   { 3, (real)0.5, (real)0.3, (real)0.1, 1 } };
     for (int i = 0; i < 3; i++) {
         const Tensor shape = { 3, 1 + 2 * (i & 1), 7, 5, NULL };
-        const Now now = { .step = 11 };
+        const StepState now = { .in.step = 11 };
         const Rng key = { 3, RNG_TEST, 5, 6 };
         Tensor x[2], g[2];
         random_pair(t, shape, 1, 0, x);
@@ -415,7 +415,7 @@ static void optimisers_agree_and_stand_still_when_halted(void **state) {
         const real first = w[1][0], first_avg = avg[1][0];
         for (int k = 0; k < 2; k++) {
             Dev *dev = &t->dev[k];
-            const Now now = { .step = 3, .lr = (real)0.1, .halt = halt };
+            const StepState now = { .in.step = 3, .in.lr = (real)0.1, .halt = halt };
             dev->be.sgd(dev, n, w[k], g[k], v[k], (Sgd){ (real)0.9, (real)4e-4 }, &now);
             dev->be.adam(dev, n, w[k], g[k], m[k], u[k],
                          (Adam){ (real)0.9, (real)0.999, (real)1e-8, (real)0.01 }, &now);
@@ -437,19 +437,19 @@ static void one_number_that_is_not_finite_halts(void **state) {
     const real bad[] = { NAN, INFINITY, -INFINITY };
     real *g = reals(t, dev, 1001);
     for (int i = 0; i < 1001; i++) g[i] = (real)3e38;
-    Now now = { 0 };
-    dev->be.check(dev, 1001, g, &now);
+    StepState now = { 0 };
+    dev->be.check_finite(dev, 1001, g, &now);
     assert_int_equal(now.halt, HALT_NO);
     for (int i = 0; i < 3; i++) {
         now.halt = 0;
         g[1000 - i * 400] = bad[i];
-        dev->be.check(dev, 1001, g, &now);
+        dev->be.check_finite(dev, 1001, g, &now);
         assert_int_equal(now.halt, HALT_GRAD);
         g[1000 - i * 400] = 0;
     }
     now.halt = HALT_LOSS;
     g[0] = NAN;
-    dev->be.check(dev, 1001, g, &now);
+    dev->be.check_finite(dev, 1001, g, &now);
     assert_int_equal(now.halt, HALT_LOSS);               // the first reason stays
     bufs_free(t);
 }
@@ -643,7 +643,7 @@ static size_t own_kernels(int threads, char *out, size_t room) {
     dev->be.conv_dx(dev, &head, &row_y[1], &dz);
     dev->be.conv_dw(dev, &head, &z, &row_y[1], dw[1], par[1][1]);
     dev->be.conv_dw(dev, &stem, &img[1], &dx, stem_dw[1], par[2][1]);
-    const Now now = { .step = 1, .lr = (real)0.1 };
+    const StepState now = { .in.step = 1, .in.lr = (real)0.1 };
     dev->be.sgd(dev, 1600, w[1], dw[1], m[1], (Sgd){ (real)0.9, (real)0.1 }, &now);
     dev->be.adam(dev, 1600, w[1], dw[1], m[1], v[1], (Adam){ (real)0.9, (real)0.99, 1, 0 }, &now);
     size_t n = 0;
@@ -744,7 +744,7 @@ static void running_allocates_nothing(void **state) {
                       .beta = par[1] + 32,
                       .mean = par[1] + 64,
                       .rstd = par[1] + 96 };
-    const Now now = { 0 };
+    const StepState now = { 0 };
     dev->be.conv_open(dev, &c);
     for (int i = 0; i < 2; i++) {                        // the first time threads are made
         heap.count = heap.large = 0;

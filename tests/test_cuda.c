@@ -401,8 +401,8 @@ static void pooling_and_layouts_agree(void **state) {
 
 // ---- losses, chains, optimisers: fp32 on every device ----------------------------------------------
 
-static Now *now_on(Pair *t, int i, Now now) {
-    Now *p = buf(t, i, sizeof now);
+static StepState *now_on(Pair *t, int i, StepState now) {
+    StepState *p = buf(t, i, sizeof now);
     t->dev[i].be.copy_in(&t->dev[i], p, &now, sizeof now);
     return p;
 }
@@ -428,9 +428,9 @@ static void heads_agree(void **state) {
                 const Energy e = { .a = (real)0.7,
                                    .b = labels ? -1 : 0,
                                    .c = (real)0.3,
-                                   .now = now_on(&t, k, (Now){ .behind = behind }),
-                                   .a_behind = (real)0.2,
-                                   .b_behind = (real)-0.1 };
+                                   .now = now_on(&t, k, (StepState){ .over_margin = behind }),
+                                   .a_over = (real)0.2,
+                                   .b_over = (real)-0.1 };
                 t.dev[k].be.head(&t.dev[k], &z[k], labels ? y[k] : NULL, e, (real)0.1, &dz[k],
                                  sums[k]);
             }
@@ -457,7 +457,7 @@ static void chains_and_attacks_agree(void **state) {
         empty_pair(&t, shape, 1, x1);
         for (int i = 0; i < 2; i++) {
             Dev *dev = &t.dev[i];
-            Now *now = now_on(&t, i, (Now){ .step = 9 });
+            StepState *now = now_on(&t, i, (StepState){ .in.step = 9 });
             const Move m = { 3, (real)0.2, mode & 1 ? (real)INFINITY : (real)0.5,
                              mode & 2 ? (real)0.1 : 0, mode & 1 };
             const Attack a = { mode & 1, (real)0.3, (real)0.2 };
@@ -501,22 +501,22 @@ static void optimisers_agree(void **state) {
         twins(&t, n, 0, 1, avg), twins(&t, n, 0, 1, keep);
         for (int i = 0; i < 2; i++) {
             Dev *dev = &t.dev[i];
-            Now *now = now_on(&t, i, (Now){ .step = 4, .lr = (real)0.1 });
-            Now *halted = now_on(&t, i, (Now){ .lr = 1, .halt = 1 });
+            StepState *now = now_on(&t, i, (StepState){ .in.step = 4, .in.lr = (real)0.1 });
+            StepState *halted = now_on(&t, i, (StepState){ .in.lr = 1, .halt = 1 });
             dev->be.sgd(dev, len, w[i] + off, g[i] + off, m[i] + off,
                         (Sgd){ (real)0.9, (real)0.01 }, now);
             dev->be.adam(dev, len, w[i] + off, g[i] + off, m[i] + off, v[i] + off,
                          (Adam){ (real)0.9, (real)0.999, (real)1e-8, (real)0.01 }, now);
             dev->be.ema(dev, len, avg[i] + off, w[i] + off, (real)0.9, now);
-            dev->be.ascend(dev, len, w[i] + off, g[i] + off, (real)0.3, keep[i]);
+            dev->be.sam_perturb(dev, len, w[i] + off, g[i] + off, (real)0.3, keep[i]);
             dev->be.sgd(dev, n, w[i], g[i], m[i], (Sgd){ (real)0.9, 0 }, halted);
             dev->be.ema(dev, n, avg[i], w[i], 0, halted);
-            dev->be.check(dev, n, g[i], now);
-            Now seen;
+            dev->be.check_finite(dev, n, g[i], now);
+            StepState seen;
             dev->be.copy_out(dev, &seen, now, sizeof seen);
             assert_int_equal(seen.halt, HALT_NO);
             dev->be.copy_in(dev, g[i] + n - 1, &(real){ (real)NAN }, sizeof(real));
-            dev->be.check(dev, n, g[i], now);
+            dev->be.check_finite(dev, n, g[i], now);
             dev->be.copy_out(dev, &seen, now, sizeof seen);
             assert_int_equal(seen.halt, HALT_GRAD);
         }
@@ -549,24 +549,24 @@ static void watches_agree(void **state) {
                           .after = mode == 1 ? 2 : CHAIN_AFTER,
                           .n_ring = 8 };
         real *sums[2], *ring[2];
-        Now seen[2];
+        StepState seen[2];
         twins(&t, N_SUMS * N_SUM, 5, 1, sums);
         twins(&t, 8 * N_ROW, 0, 0, ring);
         for (int i = 0; i < 2; i++) {
             if (mode == 5)
                 t.dev[i].be.copy_in(&t.dev[i], sums[i], &(real){ (real)NAN }, sizeof(real));
             // the first step, one that is the best so far, one that is not
-            const Now before = { .step = mode == 4 ? 0 : 61,
-                                 .lr = (real)0.1,
-                                 .gap = 1,
-                                 .ce = 9,
-                                 .ce_low = mode == 1 ? 100 : 0 };
-            Now *now = now_on(&t, i, before);
+            const StepState before = { .in.step = mode == 4 ? 0 : 61,
+                                       .in.lr = (real)0.1,
+                                       .gap = 1,
+                                       .ce = 9,
+                                       .ce_low = mode == 1 ? 100 : 0 };
+            StepState *now = now_on(&t, i, before);
             t.dev[i].be.watch(&t.dev[i], &o, sums[i], now, ring[i]);
             t.dev[i].be.copy_out(&t.dev[i], &seen[i], now, sizeof seen[i]);
         }
         assert_int_equal(seen[0].halt, seen[1].halt);
-        assert_int_equal(seen[0].behind, seen[1].behind);
+        assert_int_equal(seen[0].over_margin, seen[1].over_margin);
         if (mode != 5) {
             same(&t, ring, 8 * N_ROW, 1e-5, "the log");
             assert_close(seen[0].gap, seen[1].gap, 1e-5);
@@ -597,7 +597,7 @@ static void batches_agree(void **state) {
     twins(&t, N * DIM, 0, 1, rows), twins(&t, 16 * DIM, 0, 1, pool);
     for (int i = 0; i < 2; i++) {
         Dev *dev = &t.dev[i];
-        Now *now = now_on(&t, i, (Now){ .step = 11, .drawn = 14 });
+        StepState *now = now_on(&t, i, (StepState){ .in.step = 11, .in.drawn = 14 });
         bytes[i] = buf(&t, i, sizeof image);
         dev->be.copy_in(dev, bytes[i], image, sizeof image);
         const Bytes set = { N, 3, SIDE, bytes[i], label[i] };
@@ -667,17 +667,17 @@ static void a_recording_does_it_again(void **state) {
     Dev *dev = &t.dev[1];
     real *w[2], *g[2], *v[2], got;
     twins(&t, 100, 0, 0, w), twins(&t, 100, 1, 0, g), twins(&t, 100, 0, 0, v);
-    Now *now = now_on(&t, 1, (Now){ .lr = 1 });
+    StepState *now = now_on(&t, 1, (StepState){ .in.lr = 1 });
     dev->be.record_begin(dev);
     dev->be.sgd(dev, 100, w[1], g[1], v[1], (Sgd){ 0 }, now);
     void *recording = dev->be.record_end(dev);
     dev->be.copy_out(dev, &got, w[1] + 99, sizeof got);
     assert_true(got == 0);                               // noted, not done
     dev->be.replay(dev, recording);
-    dev->be.copy_in(dev, now, &(Now){ .lr = 10 }, sizeof(Now));
+    dev->be.copy_in(dev, now, &(StepState){ .in.lr = 10 }, sizeof(StepState));
     dev->be.replay(dev, recording);
     dev->be.copy_out(dev, &got, w[1] + 99, sizeof got);
-    assert_true(got == -11);                             // 1, then 10: Now is read anew
+    assert_true(got == -11);                             // 1, then 10: StepState is read anew
     dev->be.record_free(dev, recording);
     bufs_free(&t);
     pair_close(&t);

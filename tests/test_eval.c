@@ -4,7 +4,7 @@
 #include "jem/attack.h"
 #include "eval/eval.h"
 #include "jem/metrics.h"
-#include "data/outside.h"
+#include "data/ood_sets.h"
 #include <stdio.h>
 
 // Calls `check` with each name of the comma-separated metadata `key`.
@@ -373,11 +373,11 @@ static void made_up_sets_are_what_they_say(void **state) {
     OK(set_load(&in, "shapes", HALF_TEST, &o, err));
     const size_t dim = (size_t)(in.c * in.side * in.side);
 
-    OK(outside_load(&s, "interp", &in, 0, &o, err));
+    OK(ood_load(&s, "interp", &in, 0, &o, err));
     assert_int_equal(s.n, in.n - 100);
     set_free(&s);
 
-    OK(outside_load(&s, "constant", &in, 50, &o, err));
+    OK(ood_load(&s, "constant", &in, 50, &o, err));
     assert_int_equal(s.n, 50);
     for (size_t i = 0; i < s.n; i++)
         for (size_t k = 0; k < dim; k++)
@@ -388,8 +388,8 @@ static void made_up_sets_are_what_they_say(void **state) {
     static const double sd[] = { 73.9, 62.0 };                  // of 0 .. 255; of a normal cut at two sd
     for (size_t j = 0; j < 2; j++) {
         double sum = 0, square = 0;
-        OK(outside_load(&s, noise[j], &in, 200, &o, err));
-        OK(outside_load(&again, noise[j], &in, 20, &o, err));
+        OK(ood_load(&s, noise[j], &in, 200, &o, err));
+        OK(ood_load(&again, noise[j], &in, 20, &o, err));
         assert_memory_equal(s.x, again.x, 20 * dim);            // the same pictures whatever the limit
         for (size_t i = 0; i < 200 * dim; i++) sum += s.x[i], square += s.x[i] * s.x[i];
         const double mean = sum / (double)(200 * dim);
@@ -408,14 +408,14 @@ static void interpolated_pictures_lie_in_the_middle(void **state) {
     int y[N] = { 0 };
     Set in = { .name = "two", .c = 1, .side = 1, .classes = 1, .n = N, .x = x, .y = y }, s;
     for (int i = 0; i < N; i++) x[i] = (uint8_t)(2 * i);
-    OK(outside_load(&s, "interp", &in, 0, &(DataOpts){ .seed = 1 }, err));
+    OK(ood_load(&s, "interp", &in, 0, &(DataOpts){ .seed = 1 }, err));
     assert_int_equal(s.n, 1);
     const Rng key = { .seed = 1, .stream = RNG_EVAL, .sub = 1 };
     assert_int_equal(s.x[0], (x[rng_perm(key, N, 0)] + x[rng_perm(key, N, 100)]) / 2);
     set_free(&s);
     Err err = { 0 };
     in.n = 100;
-    assert_int_equal(outside_load(&s, "interp", &in, 0, &(DataOpts){ 0 }, &err), -1);
+    assert_int_equal(ood_load(&s, "interp", &in, 0, &(DataOpts){ 0 }, &err), -1);
     assert_non_null(strstr(err.msg, "expected more than 100"));
 }
 

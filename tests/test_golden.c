@@ -141,10 +141,13 @@ static void check_steps(const char *name, const char *which) {
                 .sgd = { (real)0.9, (real)4e-4 },
                 .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)4e-4 } };
     OK(optim_open(&o, &f.net, err));
-    Now *now = f.dev.be.alloc(&f.dev, sizeof *now, "now");
+    StepState *now = f.dev.be.alloc(&f.dev, sizeof *now, "now");
     double *wanted = golden_read(&f.st, name, which, NULL);
     for (uint32_t k = 0; k < 6; k++) {
-        const Now host = { .step = k, .lr = (real)(is_adam ? 1e-3 : none ? 0.01 : 0.1) };
+        const StepState host = { .in.step = k,
+                                 .in.lr = (real)(is_adam ? 1e-3
+                                                 : none  ? 0.01
+                                                         : 0.1) };
         f.dev.be.copy_in(&f.dev, now, &host, sizeof host);
         net_zero_grad(&f.net);
         pass_forward(&p, f.x);

@@ -69,7 +69,7 @@ static void check_system(const char *device, const System *o) {
     const int fake = t.watch.fake;
     if (fake >= 0) golden_upload(&dev, t.replay.x, buffer, SLOTS * DIM);
     for (int i = 0; i < STEPS; i++) {
-        const Now now = { .step = (uint32_t)i, .lr = (real)o->lr };
+        const StepState now = { .in.step = (uint32_t)i, .in.lr = (real)o->lr };
         dev.be.copy_in(&dev, t.now, &now, sizeof now);
         golden_upload(&dev, t.batch[0].x, given[0] + i * BATCH * DIM, BATCH * DIM);
         upload_ints(&dev, t.batch[0].y, given[3] + i * BATCH, BATCH);

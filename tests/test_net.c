@@ -300,8 +300,8 @@ static void check_no_allocation(const char *device) {
     set_up(&f, device, &small);
     void *mem = open_pass(&f, &p, WANT_DX | MODE_TRAIN);
     OK(optim_open(&o, &f.net, err));
-    Now *now = f.dev.be.alloc(&f.dev, sizeof *now, "now");
-    f.dev.be.copy_in(&f.dev, now, &(Now){ .lr = (real)0.01 }, sizeof *now);
+    StepState *now = f.dev.be.alloc(&f.dev, sizeof *now, "now");
+    f.dev.be.copy_in(&f.dev, now, &(StepState){ .in.lr = (real)0.01 }, sizeof *now);
     for (int k = 0; k < 3; k++) {
         const int before = allocations;
         net_zero_grad(&f.net);

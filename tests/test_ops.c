@@ -244,15 +244,15 @@ static void energies_change_while_chains_are_behind(void **state) {
     (void)state;
     Dev dev;
     open_device(&dev, "ref");
-    Now now = { 0 };
+    StepState now = { 0 };
     const Energy plain = { .a = 2, .b = -1, .c = 3 }, waiting = { .a = 1, .b = (real)-0.5, .c = 3 },
                  both = { .a = 2, .b = -1, .c = 3, &now, 1, (real)-0.5 };
     const int y[3] = { 4, 0, 9 };
     real v[30], g[2][30], s[N_SUM];
     fill_random(v, 30, 20, -2, 2);
     Tensor z = { 3, 10, 1, 1, v }, dz[2] = { { 3, 10, 1, 1, g[0] }, { 3, 10, 1, 1, g[1] } };
-    for (now.behind = 0; now.behind < 2; now.behind++) {
-        dev.be.head(&dev, &z, y, now.behind ? waiting : plain, 1, &dz[0], s);
+    for (now.over_margin = 0; now.over_margin < 2; now.over_margin++) {
+        dev.be.head(&dev, &z, y, now.over_margin ? waiting : plain, 1, &dz[0], s);
         dev.be.head(&dev, &z, y, both, 1, &dz[1], s);
         assert_memory_equal(g[0], g[1], sizeof g[0]);
     }
@@ -335,7 +335,7 @@ static void sgd_follows_its_formula_and_halts(void **state) {
     Dev dev;
     open_device(&dev, "ref");
     real w = 2, g = 1, v = 10;
-    Now now = { .lr = (real)0.5 };
+    StepState now = { .in.lr = (real)0.5 };
     dev.be.sgd(&dev, 1, &w, &g, &v, (Sgd){ (real)0.9, (real)0.25 }, &now);
     assert_close(v, 10.5, 1e-6);                               // 0.9 * 10 + (1 + 0.25 * 2)
     assert_close(w, -3.25, 1e-6);
@@ -350,7 +350,7 @@ static void ascending_goes_as_far_as_the_radius_says(void **state) {
     Dev dev;
     open_device(&dev, "ref");
     real w[] = { 2, -1, 0, 3 }, g[] = { 2, 3, 5, 0 }, keep[4];
-    dev.be.ascend(&dev, 4, w, g, (real)0.5, keep);              // |w g| = |(4, -3, 0, 0)| = 5
+    dev.be.sam_perturb(&dev, 4, w, g, (real)0.5, keep);              // |w g| = |(4, -3, 0, 0)| = 5
     const double wanted[] = { 2 + 0.5 * 4 * 2 / 5, -1 + 0.5 * 1 * 3 / 5, 0, 3 },
                  before[] = { 2, -1, 0, 3 };
     for (int i = 0; i < 4; i++) {
@@ -358,7 +358,7 @@ static void ascending_goes_as_far_as_the_radius_says(void **state) {
         assert_close(keep[i], before[i], 0);
     }
     real none[] = { 0, 0, 0, 0 };                               // flat ground: it stays where it is
-    dev.be.ascend(&dev, 4, w, none, (real)0.5, keep);
+    dev.be.sam_perturb(&dev, 4, w, none, (real)0.5, keep);
     for (int i = 0; i < 4; i++) assert_close(w[i], wanted[i], 1e-6);
     dev_close(&dev);
 }
@@ -368,7 +368,7 @@ static void adams_first_step_has_the_length_of_the_rate(void **state) {
     Dev dev;
     open_device(&dev, "ref");
     real w[2] = { 0, 0 }, g[2] = { 5, (real)-0.001 }, m[2] = { 0 }, v[2] = { 0 };
-    Now now = { .lr = (real)0.01 };
+    StepState now = { .in.lr = (real)0.01 };
     dev.be.adam(&dev, 2, w, g, m, v, (Adam){ (real)0.9, (real)0.999, (real)1e-8, 0 }, &now);
     assert_close(w[0], -0.01, 1e-6);
     assert_close(w[1], 0.01, 1e-6);
@@ -415,11 +415,11 @@ static void trouble_sets_the_latch(void **state) {
     Dev dev;
     open_device(&dev, "ref");
     real g[3] = { 1, 2, 3 }, ring[2 * N_ROW], sums[N_SUMS * N_SUM] = { 0 };
-    Now now = { 0 };
-    dev.be.check(&dev, 3, g, &now);
+    StepState now = { 0 };
+    dev.be.check_finite(&dev, 3, g, &now);
     assert_int_equal(now.halt, HALT_NO);
     g[1] = NAN;
-    dev.be.check(&dev, 3, g, &now);
+    dev.be.check_finite(&dev, 3, g, &now);
     assert_int_equal(now.halt, HALT_GRAD);
 
     Watch w = { .n = 1,
@@ -431,25 +431,25 @@ static void trouble_sets_the_latch(void **state) {
                 .loss_limit = 1000,
                 .gap_limit = 10,
                 .n_ring = 2 };
-    now = (Now){ .step = 51 };
+    now = (StepState){ .in.step = 51 };
     sums[SUM_LSE] = 3, sums[SUM_ZY] = 1, sums[N_SUM + SUM_LSE] = -5;
     dev.be.watch(&dev, &w, sums, &now, ring);
     assert_int_equal(now.halt, HALT_NO);
     assert_close(now.gap, 0.02 * 8, 1e-6);
     assert_close(ring[N_ROW + ROW_LOSS], 3 - 1 - 5, 1e-6);
     assert_close(ring[N_ROW + ROW_CE], 2, 1e-6);
-    assert_int_equal(now.behind, 0);
+    assert_int_equal(now.over_margin, 0);
     w.px_margin = (real)7.5;                                    // f(x) - f(x_q) is 8
     dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.behind, 1);
-    w.e[0].now = w.e[1].now = &now, w.e[0].a_behind = 1, w.e[0].b_behind = -2;
+    assert_int_equal(now.over_margin, 1);
+    w.e[0].now = w.e[1].now = &now, w.e[0].a_over = 1, w.e[0].b_over = -2;
     dev.be.watch(&dev, &w, sums, &now, ring);                   // it was behind: other weights
     assert_close(ring[N_ROW + ROW_LOSS], 3 - 2, 1e-6);
     w.px_margin = (real)8.5;
     dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.behind, 0);
+    assert_int_equal(now.over_margin, 0);
     w.e[0].now = w.e[1].now = NULL, w.px_margin = 0;
-    now = (Now){ .step = 51 };
+    now = (StepState){ .in.step = 51 };
     assert_true(ring[N_ROW + ROW_CLIMB] == 0);
     w.up = (Energy){ .a = 1, .b = 3 }, w.after = CHAIN_AFTER;          // 2 + 3 * 1 of the promised 20
     sums[CHAIN_BEFORE * N_SUM + SUM_LSE] = 7, sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 9;
@@ -459,12 +459,12 @@ static void trouble_sets_the_latch(void **state) {
     assert_close(ring[N_ROW + ROW_CLIMB], 0.25, 1e-6);
     dev.be.dot(&dev, 3, (real[]){ 1, -2, 3 }, (real[]){ 4, 5, 6 }, &sums[0]);
     assert_close(sums[0], 12, 1e-6);
-    now = (Now){ .step = 51 };
+    now = (StepState){ .in.step = 51 };
     sums[SUM_LSE] = 900;                                       // finite, and far from its samples
     dev.be.watch(&dev, &w, sums, &now, ring);
     assert_int_equal(now.halt, HALT_GAP);
     w.ce_limit = 1;                                            // a classifier that forgets
-    now = (Now){ .step = 51, .ce = (real)0.5, .ce_low = (real)0.4 };
+    now = (StepState){ .in.step = 51, .ce = (real)0.5, .ce_low = (real)0.4 };
     sums[SUM_LSE] = 1, sums[SUM_ZY] = (real)0.9, sums[N_SUM + SUM_LSE] = 1;
     dev.be.watch(&dev, &w, sums, &now, ring);
     assert_int_equal(now.halt, HALT_NO);
@@ -478,7 +478,7 @@ static void trouble_sets_the_latch(void **state) {
     assert_int_equal(now.halt, HALT_NO);
     for (int i = 0; i < 15; i++) dev.be.watch(&dev, &w, sums, &now, ring);
     assert_int_equal(now.halt, HALT_CE);
-    now = (Now){ .step = 51 };
+    now = (StepState){ .in.step = 51 };
     sums[SUM_LSE] = NAN;
     dev.be.watch(&dev, &w, sums, &now, ring);
     assert_int_equal(now.halt, HALT_LOSS);

@@ -154,7 +154,7 @@ typedef struct {
     Bytes bytes;
     Starts starts;
     Replay replay;
-    Now *now;
+    StepState *now;
     real *x;
 } Chains;
 
@@ -199,7 +199,7 @@ static void chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start(v
     int fresh = 0;
     for (uint64_t step = 0; step < STEPS; step++) {
         const uint32_t used = replay_ready(&c.replay, step);
-        *c.now = (Now){ .step = (uint32_t)step, .drawn = c.replay.drawn };
+        *c.now = (StepState){ .in.step = (uint32_t)step, .in.drawn = c.replay.drawn };
         replay_take(&c.replay, c.x, c.now);
         uint32_t found = 0;
         for (int i = 0; i < 8; i++) {
@@ -226,7 +226,7 @@ static void finished_chains_go_back_to_their_slots(void **state) {
     open_chains(&c, 0, 0);
     real *old = malloc(20 * DIM * sizeof *old);
     memcpy(old, c.replay.x, 20 * DIM * sizeof *old);
-    *c.now = (Now){ .step = 4 };
+    *c.now = (StepState){ .in.step = 4 };
     replay_ready(&c.replay, 4);
     replay_take(&c.replay, c.x, c.now);
     for (int i = 0; i < 8 * DIM; i++) c.x[i] = (real)(100 + i / DIM);
@@ -263,7 +263,7 @@ static void chains_with_a_class_begin_in_it(void **state) {
     int count[2] = { 0 };
     for (uint64_t step = 0; step < 300; step++) {
         const uint32_t used = replay_ready(&c.replay, step);
-        *c.now = (Now){ .step = (uint32_t)step, .drawn = c.replay.drawn };
+        *c.now = (StepState){ .in.step = (uint32_t)step, .in.drawn = c.replay.drawn };
         replay_take(&c.replay, c.x, c.now);
         for (int i = 0; i < 8; i++) {
             assert_int_equal(c.replay.y[i], c.replay.slot[i] >= 10);
@@ -287,7 +287,7 @@ static void a_rewound_buffer_draws_the_same_starts_again(void **state) {
         for (uint64_t step = again ? 30 : 0; step < 40; step++) {
             if (step == 30 && !again) drawn = c.replay.drawn;
             const uint32_t used = replay_ready(&c.replay, step);
-            *c.now = (Now){ .step = (uint32_t)step, .drawn = c.replay.drawn };
+            *c.now = (StepState){ .in.step = (uint32_t)step, .in.drawn = c.replay.drawn };
             replay_take(&c.replay, c.x, c.now);
             c.replay.drawn += used;
         }
@@ -306,7 +306,7 @@ static void an_epoch_shows_every_image_once(void **state) {
     open_device(&dev, "ref");
     int seen[2][60] = { { 0 } }, index[8], order[2][56];
     for (uint32_t step = 0; step < 14; step++) {                       // two epochs of 7 batches of 8
-        const Now now = { .step = step };
+        const StepState now = { .in.step = step };
         dev.be.pick(&dev, (Pick){ PICK_EPOCH, 60, 0 }, 8, (Rng){ .seed = 1, .stream = RNG_EPOCH },
                     &now, index, NULL);
         for (int i = 0; i < 8; i++)
@@ -518,8 +518,8 @@ static void one_step(const Config *c, const Set *set, int behind, real w[64], re
     Trainer t;
     OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
     OK(trainer_open(&t, &dev, c, set, 0, err));
-    Now now = trainer_now(&t);
-    now.behind = behind;
+    StepState now = trainer_now(&t);
+    now.over_margin = behind;
     dev.be.copy_in(&dev, t.now, &now, sizeof now);
     trainer_step(&t);
     trainer_row(&t, 0, row);

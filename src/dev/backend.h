@@ -53,11 +53,11 @@ typedef struct {                      // x += r; y = leaky_relu(gamma * (x - mea
     real *mean, *rstd;                // [c], written by norm_fwd for norm_bwd
 } Norm;
 
-typedef struct Now Now;
+typedef struct StepState StepState;
 typedef struct {
-    real       a, b, c;               // a row's f = a LSE(z) + b z[y] + c LSE(z)^2, but ...
-    const Now *now;                   // ... where this is not NULL, while now->behind ...
-    real       a_behind, b_behind;    // ... these are a and b
+    real a, b, c;                     // a row's f = a LSE(z) + b z[y] + c LSE(z)^2
+    const StepState *now;             // not NULL: while now->over_margin is set ...
+    real a_over, b_over;              // ... these replace a and b
 } Energy;
 enum { SUM_LSE, SUM_ZY, SUM_LSE2, SUM_RIGHT, N_SUM };   // what head adds up over a batch
 
@@ -73,28 +73,31 @@ typedef struct {                      // an adversary's reach, in units of x: tw
     real radius, step;
 } Attack;
 
-// What changes from step to step. It lives in the device's memory, so that a recorded step can be
-// replayed: `step` is added to the step of every Rng that comes with a Now.
-struct Now {
-    uint32_t step;                    // set by the host before each step: these three
-    uint32_t drawn;                   // chain starts used so far
+typedef struct {                      // what the host sets before each step
+    uint32_t step, drawn;             // this step's number; chain starts used so far
     real     lr;
-    int      halt;                    // set by the device; not 0: nothing is learnt or kept
-    real     gap;                     // running mean of |f(x) - f(x_q)|
-    real     ce, ce_low;              // running mean of the cross-entropy; the lowest it has been
-    int      behind;                  // chains were behind in the last step (Watch.px_margin)
+} StepInput;
+
+// What changes from step to step. It lives in the device's memory, so that a recorded step can be
+// replayed: in.step is added to the step of every Rng that comes with a StepState.
+struct StepState {
+    StepInput in;
+    int  halt;                        // HALT_NO, or why nothing is learnt or stored any more
+    real gap;                         // running mean of |f(x) - f(x_q)|
+    real ce, ce_low;                  // running mean of the cross-entropy; its lowest value so far
+    int  over_margin;                 // f(x) - f(x_q) exceeded Watch.px_margin in the last step
 };
 
 RNG_FN Energy energy_now(Energy e) {
-    if (e.now && e.now->behind) {
-        e.a = e.a_behind;
-        e.b = e.b_behind;
+    if (e.now && e.now->over_margin) {
+        e.a = e.a_over;
+        e.b = e.b_over;
     }
     return e;
 }
 
-RNG_FN Rng rng_now(Rng key, const Now *now) {
-    if (now) key.step += now->step;
+RNG_FN Rng rng_now(Rng key, const StepState *now) {
+    if (now) key.step += now->in.step;
     return key;
 }
 
@@ -135,15 +138,15 @@ enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, 
 // takes what nobody asks for.
 enum { MAX_BATCHES = 3, CHAIN_BEFORE = MAX_BATCHES, CHAIN_AFTER, CHAIN_SLOPE,
        UNREAD, N_SUMS };
-enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE }; // Now.halt
+enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE }; // StepState.halt
 typedef struct {
     int    n, n_batch;                // images in a batch; batches
     Energy e[MAX_BATCHES];            // what each batch's sums stand for in the loss
     Energy up;                        // what chains climb
     int    after;                     // the row of sums after their first move
     int    label, px, fake;           // batch with labels, p(x)'s real one, the sampled; -1: none
-    real   loss_limit, gap_limit, ce_limit;   // of |loss|, Now.gap, Now.ce - Now.ce_low; 0: off
-    real   px_margin;                 // f(x) - f(x_q) beyond which chains are behind; 0: never
+    real   loss_limit, gap_limit, ce_limit;   // of |loss|, gap, ce - ce_low; 0: off
+    real   px_margin;                 // f(x) - f(x_q) beyond which p(x) is unlearnt; 0: never
     int    n_ring;                    // rows in the ring
 } Watch;
 
@@ -200,35 +203,37 @@ typedef struct Backend {
     // dz: the gradient of each row's largest z[c], c other than y, less z[y]
     void  (*margin)(Dev *, const Tensor *z, const int *y, Tensor *dz);
     // sampling and learning
-    void  (*langevin)(Dev *, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now);
+    void  (*langevin)(Dev *, Tensor *x, const Tensor *g, Move m, Rng key, const StepState *now);
     void  (*dot)(Dev *, size_t n, const real *a, const real *b, real *out);
     // a random point of the ball around x0; one step up g, back into the ball, then into [-1, 1]
-    void  (*attack_start)(Dev *, Tensor *x, const real *x0, Attack a, Rng key, const Now *now);
+    void  (*attack_start)(Dev *, Tensor *x, const real *x0, Attack a, Rng key,
+                          const StepState *now);
     void  (*attack_move)(Dev *, Tensor *x, const Tensor *g, const real *x0, Attack a);
-    void  (*sgd)(Dev *, size_t n, real *w, const real *g, real *v, Sgd o, const Now *now);
+    void  (*sgd)(Dev *, size_t n, real *w, const real *g, real *v, Sgd o, const StepState *now);
     void  (*adam)(Dev *, size_t n, real *w, const real *g, real *m, real *v, Adam o,
-                  const Now *now);
-    void  (*ema)(Dev *, size_t n, real *avg, const real *w, real keep, const Now *now);
-    void  (*check)(Dev *, size_t n, const real *g, Now *now);          // else halt = HALT_GRAD
-    // uphill: w += radius w^2 g / |w g|. keep gets w as it was, g is spoilt.
-    void  (*ascend)(Dev *, size_t n, real *w, real *g, real radius, real *keep);
-    void  (*watch)(Dev *, const Watch *, const real *sums, Now *now, real *ring);
+                  const StepState *now);
+    void  (*ema)(Dev *, size_t n, real *avg, const real *w, real keep, const StepState *now);
+    // halt = HALT_GRAD if a value is not finite
+    void  (*check_finite)(Dev *, size_t n, const real *g, StepState *now);
+    // SAM: w += radius w^2 g / |w g|; saves w in keep; clobbers g
+    void  (*sam_perturb)(Dev *, size_t n, real *w, real *g, real radius, real *keep);
+    void  (*watch)(Dev *, const Watch *, const real *sums, StepState *now, real *ring);
     // data
     // index[i] < p.from; y (may be NULL) gets each one's class where rows lie class by class
-    void  (*pick)(Dev *, Pick p, int n, Rng key, const Now *now, int *index, int *y);
+    void  (*pick)(Dev *, Pick p, int n, Rng key, const StepState *now, int *index, int *y);
     void  (*batch)(Dev *, const Bytes *set, const int *index, int n, Augment a, Rng key,
-                   const Now *now, real *x, int *y);
+                   const StepState *now, real *x, int *y);
     void  (*rows_get)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim);
     void  (*rows_put)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim,
-                      const Now *now);
+                      const StepState *now);
     // each row i with uniform(key, i) < rate becomes the next unused row of the pool
     void  (*reinit)(Dev *, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
-                    Rng key, const Now *now);
+                    Rng key, const StepState *now);
     // draws number[0 .. n) (on the device), clamped to [-1, 1], to row number[j] % n_out of out
     void  (*gauss)(Dev *, const Gauss *, const int *number, int n, Rng key, real *out, int n_out);
     void  (*uniform)(Dev *, const int *number, int n, size_t dim, Rng key, real *out, int n_out);
     // Recording (NULL: the device has none). Between begin and end operations are noted, not done;
-    // replay does them all again with the same arguments, and reads anew what they point to (Now).
+    // replay does them all again with the same arguments, and reads anew what they point to.
     // copy_in, copy_out, sync, alloc and free stay outside.
     void  (*record_begin)(Dev *);
     void *(*record_end)(Dev *);

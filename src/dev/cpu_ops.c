@@ -278,7 +278,7 @@ static void to_plain(Dev *dev, const Tensor *src, float *dst) {
 
 static float clamp(float v, float limit) { return v > limit ? limit : v < -limit ? -limit : v; }
 
-static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now) {
+static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, const StepState *now) {
     if (!cpu_ready(dev)) return;
     key = rng_now(key, now);
     float *px = x->p;
@@ -298,9 +298,10 @@ static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, cons
     }
 }
 
-static void sgd(Dev *dev, size_t n, float *w, const float *g, float *v, Sgd o, const Now *now) {
+static void sgd(Dev *dev, size_t n, float *w, const float *g, float *v, Sgd o,
+                const StepState *now) {
     if (!cpu_ready(dev) || now->halt) return;
-    const float lr = now->lr;
+    const float lr = now->in.lr;
     #pragma omp parallel for simd
     for (size_t i = 0; i < n; i++) {
         v[i] = o.momentum * v[i] + (g[i] + o.decay * w[i]);
@@ -309,10 +310,10 @@ static void sgd(Dev *dev, size_t n, float *w, const float *g, float *v, Sgd o, c
 }
 
 static void adam(Dev *dev, size_t n, float *w, const float *g, float *m, float *v, Adam o,
-                 const Now *now) {
+                 const StepState *now) {
     if (!cpu_ready(dev) || now->halt) return;
-    const double t = now->step + 1.0, b1 = (double)o.beta1, b2 = (double)o.beta2;
-    const float rate = (float)((double)now->lr / (1 - pow(b1, t))),
+    const double t = now->in.step + 1.0, b1 = (double)o.beta1, b2 = (double)o.beta2;
+    const float rate = (float)((double)now->in.lr / (1 - pow(b1, t))),
                 root = (float)sqrt(1 - pow(b2, t));
     const float new1 = (float)(1 - b1), new2 = (float)(1 - b2);
     #pragma omp parallel for simd
@@ -324,14 +325,14 @@ static void adam(Dev *dev, size_t n, float *w, const float *g, float *m, float *
     }
 }
 
-static void ema(Dev *dev, size_t n, float *avg, const float *w, float keep, const Now *now) {
+static void ema(Dev *dev, size_t n, float *avg, const float *w, float keep, const StepState *now) {
     if (!cpu_ready(dev) || now->halt) return;
     #pragma omp parallel for simd
     for (size_t i = 0; i < n; i++) avg[i] = keep * avg[i] + (1 - keep) * w[i];
 }
 
 // x - x is 0 where x is finite; unlike isfinite, the compiler turns this into vectors.
-static void check(Dev *dev, size_t n, const float *g, Now *now) {
+static void check_finite(Dev *dev, size_t n, const float *g, StepState *now) {
     if (!cpu_ready(dev)) return;
     int bad = 0;
     #pragma omp parallel for simd reduction(| : bad)
@@ -403,6 +404,6 @@ void FOR_ISA(cpu_ops_)(Backend *be) {
     be->sgd = sgd;
     be->adam = adam;
     be->ema = ema;
-    be->check = check;
+    be->check_finite = check_finite;
     be->gauss = gauss;
 }

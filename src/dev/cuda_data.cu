@@ -1,7 +1,8 @@
 // cuda_data.cu - batches, augmentation, the replay buffer's rows, chain starts.
 #include "dev/cuda.cuh"
 
-static __global__ void pick_kernel(Pick p, int n, Rng key, const Now *now, int *index, int *y) {
+static __global__ void pick_kernel(Pick p, int n, Rng key, const StepState *now, int *index,
+                                   int *y) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;
     key = rng_now(key, now);
@@ -15,7 +16,7 @@ static __global__ void pick_kernel(Pick p, int n, Rng key, const Now *now, int *
     if (y) y[i] = slot_class(index[i], p.from, p.classes);
 }
 
-static void pick(Dev *dev, Pick p, int n, Rng key, const Now *now, int *index, int *y) {
+static void pick(Dev *dev, Pick p, int n, Rng key, const StepState *now, int *index, int *y) {
     if (dev->err.kind) return;
     pick_kernel<<<blocks_for((size_t)n, 64), 64, 0, cuda_of(dev)->stream>>>(p, n, key, now, index,
                                                                             y);
@@ -25,8 +26,8 @@ static void pick(Dev *dev, Pick p, int n, Rng key, const Now *now, int *index, i
 static __device__ int reflect(int i, int n) { return i < 0 ? -i : i >= n ? 2 * n - 2 - i : i; }
 
 // A thread makes four pixels of an image: those that share a block of random numbers.
-static __global__ void batch_kernel(Bytes set, const int *index, Augment a, Rng key, const Now *now,
-                                    float *x, int *y) {
+static __global__ void batch_kernel(Bytes set, const int *index, Augment a, Rng key,
+                                    const StepState *now, float *x, int *y) {
     const int k = (int)blockIdx.y, S = set.side;
     const size_t dim = (size_t)set.c * S * S,
                  b = 4 * (blockIdx.x * (size_t)blockDim.x + threadIdx.x);
@@ -54,7 +55,7 @@ static __global__ void batch_kernel(Bytes set, const int *index, Augment a, Rng 
 }
 
 static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a, Rng key,
-                  const Now *now, real *x, int *y) {
+                  const StepState *now, real *x, int *y) {
     if (dev->err.kind) return;
     const size_t dim = (size_t)set->c * set->side * set->side;
     const dim3 grid(blocks_for((dim + 3) / 4, 128), (unsigned)n);
@@ -63,7 +64,7 @@ static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a
 }
 
 static __global__ void rows_kernel(float *dst, const float *src, const int *to, const int *from,
-                                   size_t dim, const Now *now) {
+                                   size_t dim, const StepState *now) {
     const size_t k = blockIdx.y, i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     if (i >= dim || (now && now->halt)) return;
     dst[(to ? (size_t)to[k] : k) * dim + i] = src[(from ? (size_t)from[k] : k) * dim + i];
@@ -77,7 +78,7 @@ static void rows_get(Dev *dev, real *dst, const real *src, const int *index, int
 }
 
 static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int n, size_t dim,
-                     const Now *now) {
+                     const StepState *now) {
     if (dev->err.kind) return;
     rows_kernel<<<dim3(blocks_for(dim, 256), (unsigned)n), 256, 0, cuda_of(dev)->stream>>>(
         dst, src, index, NULL, dim, now);
@@ -86,7 +87,7 @@ static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int
 
 // A block looks at one row; the rows before it that begin anew say which of the pool is next.
 static __global__ void reinit_kernel(float *x, size_t dim, float rate, const float *pool,
-                                     int n_pool, Rng key, const Now *now) {
+                                     int n_pool, Rng key, const StepState *now) {
     const int row = (int)blockIdx.x;
     key = rng_now(key, now);
     if (!(rng_uniform(key, (uint64_t)row) < rate)) return;
@@ -95,13 +96,13 @@ static __global__ void reinit_kernel(float *x, size_t dim, float rate, const flo
         const int j = base + (int)threadIdx.x;
         before += __syncthreads_count(j < row && rng_uniform(key, (uint64_t)j) < rate);
     }
-    const size_t at = (now->drawn + (uint32_t)before) % (uint32_t)n_pool;
+    const size_t at = (now->in.drawn + (uint32_t)before) % (uint32_t)n_pool;
     for (size_t i = threadIdx.x; i < dim; i += blockDim.x)
         x[(size_t)row * dim + i] = pool[at * dim + i];
 }
 
 static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
-                   Rng key, const Now *now) {
+                   Rng key, const StepState *now) {
     if (dev->err.kind) return;
     reinit_kernel<<<(unsigned)n, 128, 0, cuda_of(dev)->stream>>>(x, dim, rate, pool, n_pool, key,
                                                                  now);

@@ -90,11 +90,11 @@ static void margin(Dev *dev, const Tensor *z, const int *y, Tensor *dz) {
     cuda_launched(dev, "margin");
 }
 
-static __global__ void watch_kernel(Watch o, const float *sums, Now *now, float *ring) {
+static __global__ void watch_kernel(Watch o, const float *sums, StepState *now, float *ring) {
     watch_step(&o, sums, now, ring);
 }
 
-static void watch(Dev *dev, const Watch *o, const real *sums, Now *now, real *ring) {
+static void watch(Dev *dev, const Watch *o, const real *sums, StepState *now, real *ring) {
     if (dev->err.kind) return;
     watch_kernel<<<1, 1, 0, cuda_of(dev)->stream>>>(*o, sums, now, ring);
     cuda_launched(dev, "watch");
@@ -104,7 +104,7 @@ static void watch(Dev *dev, const Watch *o, const real *sums, Now *now, real *ri
 
 // As ref.c says: the inner moves share one gradient.
 static __global__ void langevin_kernel(float *x, const float *g, size_t n, Move m, Rng key,
-                                       const Now *now) {
+                                       const StepState *now) {
     const size_t block = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     const float wall = m.clamp ? 1 : INFINITY;
     float z[4] = { 0, 0, 0, 0 };
@@ -118,7 +118,7 @@ static __global__ void langevin_kernel(float *x, const float *g, size_t n, Move 
     }
 }
 
-static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now) {
+static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, const StepState *now) {
     if (dev->err.kind) return;
     const size_t n = tensor_len(x);
     langevin_kernel<<<blocks_for((n + 3) / 4, 128), 128, 0, cuda_of(dev)->stream>>>(
@@ -179,7 +179,7 @@ static __device__ void confine(float *x, const float *x0, size_t n, Attack a, do
 
 // A block an image; a thread always handles the same pixels, so it reads only what it wrote.
 static __global__ void attack_start_kernel(float *x, const float *x0, size_t dim, Attack a, Rng key,
-                                           const Now *now) {
+                                           const StepState *now) {
     __shared__ double room[IMAGE_THREADS];
     const uint64_t k = blockIdx.x;
     float *p = x + k * dim;
@@ -207,7 +207,8 @@ static __global__ void attack_move_kernel(float *x, const float *g, const float 
     confine(p, x0 + k * dim, dim, a, room);
 }
 
-static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key, const Now *now) {
+static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key,
+                         const StepState *now) {
     if (dev->err.kind) return;
     attack_start_kernel<<<(unsigned)x->n, IMAGE_THREADS, 0, cuda_of(dev)->stream>>>(
         (float *)x->p, x0, tensor_len(x) / (size_t)x->n, a, key, now);
@@ -246,20 +247,20 @@ struct AdamRule {
     }
 };
 
-static __device__ void rates(const SgdRule &, const Now *now, float *rate, float *root) {
-    *rate = now->lr;
+static __device__ void rates(const SgdRule &, const StepState *now, float *rate, float *root) {
+    *rate = now->in.lr;
     *root = 1;
 }
 
-static __device__ void rates(const AdamRule &r, const Now *now, float *rate, float *root) {
-    const double t = now->step + 1.0;
-    *rate = (float)((double)now->lr / (1 - pow((double)r.o.beta1, t)));
+static __device__ void rates(const AdamRule &r, const StepState *now, float *rate, float *root) {
+    const double t = now->in.step + 1.0;
+    *rate = (float)((double)now->in.lr / (1 - pow((double)r.o.beta1, t)));
     *root = (float)sqrt(1 - pow((double)r.o.beta2, t));
 }
 
 template <class Rule, int MOMENTS>
 static __global__ void optim_kernel(size_t n, int fours, float *w, const float *g, float *m,
-                                    float *v, Rule rule, const Now *now) {
+                                    float *v, Rule rule, const StepState *now) {
     __shared__ float shared[2];
     if (now->halt) return;
     if (threadIdx.x == 0) rates(rule, now, &shared[0], &shared[1]);
@@ -286,7 +287,7 @@ static __global__ void optim_kernel(size_t n, int fours, float *w, const float *
     }
 }
 
-static void sgd(Dev *dev, size_t n, real *w, const real *g, real *v, Sgd o, const Now *now) {
+static void sgd(Dev *dev, size_t n, real *w, const real *g, real *v, Sgd o, const StepState *now) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
     optim_kernel<SgdRule, 1><<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(
@@ -295,7 +296,7 @@ static void sgd(Dev *dev, size_t n, real *w, const real *g, real *v, Sgd o, cons
 }
 
 static void adam(Dev *dev, size_t n, real *w, const real *g, real *m, real *v, Adam o,
-                 const Now *now) {
+                 const StepState *now) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
     optim_kernel<AdamRule, 2><<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(
@@ -304,14 +305,14 @@ static void adam(Dev *dev, size_t n, real *w, const real *g, real *m, real *v, A
 }
 
 static __global__ void ema_kernel(size_t n, float *avg, const float *w, float keep,
-                                  const Now *now) {
+                                  const StepState *now) {
     if (now->halt) return;
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
          i += (size_t)gridDim.x * blockDim.x)
         avg[i] = keep * avg[i] + (1 - keep) * w[i];
 }
 
-static void ema(Dev *dev, size_t n, real *avg, const real *w, real keep, const Now *now) {
+static void ema(Dev *dev, size_t n, real *avg, const real *w, real keep, const StepState *now) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
     ema_kernel<<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(n, avg, w, keep, now);
@@ -357,7 +358,7 @@ static __global__ void ascend_move_kernel(size_t n, float *w, const float *g, fl
         w[i] += scale * fabsf(w[i]) * g[i];
 }
 
-static void ascend(Dev *dev, size_t n, real *w, real *g, real radius, real *keep) {
+static void sam_perturb(Dev *dev, size_t n, real *w, real *g, real radius, real *keep) {
     Cuda *cuda = cuda_of(dev);
     const unsigned blocks = (unsigned)cuda->sms * 8;
     cuda_reserve_partial(dev, blocks * sizeof(double));
@@ -365,10 +366,10 @@ static void ascend(Dev *dev, size_t n, real *w, real *g, real radius, real *keep
     double *part = (double *)cuda->partial;
     ascend_length_kernel<<<blocks, ASCEND_THREADS, 0, cuda->stream>>>(n, w, g, keep, part);
     ascend_move_kernel<<<blocks, ASCEND_THREADS, 0, cuda->stream>>>(n, w, g, radius, part);
-    cuda_launched(dev, "ascend");
+    cuda_launched(dev, "sam_perturb");
 }
 
-static __global__ void check_kernel(size_t n, int fours, const float *g, Now *now) {
+static __global__ void check_finite_kernel(size_t n, int fours, const float *g, StepState *now) {
     const size_t first = blockIdx.x * (size_t)blockDim.x + threadIdx.x,
                  all = (size_t)gridDim.x * blockDim.x;
     const size_t whole = fours ? n / 4 : 0;
@@ -381,11 +382,11 @@ static __global__ void check_kernel(size_t n, int fours, const float *g, Now *no
     if (bad) atomicCAS(&now->halt, HALT_NO, HALT_GRAD);
 }
 
-static void check(Dev *dev, size_t n, const real *g, Now *now) {
+static void check_finite(Dev *dev, size_t n, const real *g, StepState *now) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
-    check_kernel<<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(n, in_fours(g, g, g, g), g,
-                                                                    now);
+    check_finite_kernel<<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(n, in_fours(g, g, g, g),
+                                                                           g, now);
     cuda_launched(dev, "check");
 }
 
@@ -400,6 +401,6 @@ void cuda_ops_table(Backend *be) {
     be->sgd = sgd;
     be->adam = adam;
     be->ema = ema;
-    be->ascend = ascend;
-    be->check = check;
+    be->sam_perturb = sam_perturb;
+    be->check_finite = check_finite;
 }

@@ -306,7 +306,7 @@ static void margin(Dev *dev, const Tensor *z, const int *y, Tensor *dz) {
     }
 }
 
-static void watch(Dev *dev, const Watch *o, const real *sums, Now *now, real *ring) {
+static void watch(Dev *dev, const Watch *o, const real *sums, StepState *now, real *ring) {
     (void)dev;
     watch_step(o, sums, now, ring);
 }
@@ -317,7 +317,7 @@ static real clamp(real v, real limit) { return v > limit ? limit : v < -limit ? 
 
 // The inner moves share one gradient: layer one is affine, so theirs cannot differ (docs/pyld.md).
 // The first clamp brings pixels displaced by noise back, the second ends the other moves.
-static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, const Now *now) {
+static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, const StepState *now) {
     (void)dev;
     key = rng_now(key, now);
     real *px = x->p;
@@ -350,7 +350,8 @@ static void confine(real *x, const real *x0, size_t n, Attack a) {
     }
 }
 
-static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key, const Now *now) {
+static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key,
+                         const StepState *now) {
     (void)dev;
     key = rng_now(key, now);
     const size_t dim = tensor_len(x) / (size_t)x->n;
@@ -395,22 +396,23 @@ static void dot(Dev *dev, size_t n, const real *a, const real *b, real *out) {
     *out = (real)sum;
 }
 
-static void sgd(Dev *dev, size_t n, real *w, const real *g, real *v, Sgd o, const Now *now) {
+static void sgd(Dev *dev, size_t n, real *w, const real *g, real *v, Sgd o, const StepState *now) {
     (void)dev;
     if (now->halt) return;
     #pragma omp parallel for if (n > MANY)
     for (size_t i = 0; i < n; i++) {
         v[i] = o.momentum * v[i] + (g[i] + o.decay * w[i]);
-        w[i] -= now->lr * v[i];
+        w[i] -= now->in.lr * v[i];
     }
 }
 
 static void adam(Dev *dev, size_t n, real *w, const real *g, real *m, real *v, Adam o,
-                 const Now *now) {
+                 const StepState *now) {
     (void)dev;
     if (now->halt) return;
-    const double t = now->step + 1.0, b1 = (double)o.beta1, b2 = (double)o.beta2;
-    const real rate = (real)((double)now->lr / (1 - pow(b1, t))), root = (real)sqrt(1 - pow(b2, t));
+    const double t = now->in.step + 1.0, b1 = (double)o.beta1, b2 = (double)o.beta2;
+    const real rate = (real)((double)now->in.lr / (1 - pow(b1, t))),
+               root = (real)sqrt(1 - pow(b2, t));
     #pragma omp parallel for if (n > MANY)
     for (size_t i = 0; i < n; i++) {
         real d = g[i] + o.decay * w[i];
@@ -420,14 +422,14 @@ static void adam(Dev *dev, size_t n, real *w, const real *g, real *m, real *v, A
     }
 }
 
-static void ema(Dev *dev, size_t n, real *avg, const real *w, real keep, const Now *now) {
+static void ema(Dev *dev, size_t n, real *avg, const real *w, real keep, const StepState *now) {
     (void)dev;
     if (now->halt) return;
     #pragma omp parallel for if (n > MANY)
     for (size_t i = 0; i < n; i++) avg[i] = keep * avg[i] + (1 - keep) * w[i];
 }
 
-static void ascend(Dev *dev, size_t n, real *w, real *g, real radius, real *keep) {
+static void sam_perturb(Dev *dev, size_t n, real *w, real *g, real radius, real *keep) {
     (void)dev;
     double square = 0;
     for (size_t i = 0; i < n; i++) {
@@ -439,7 +441,7 @@ static void ascend(Dev *dev, size_t n, real *w, real *g, real radius, real *keep
     for (size_t i = 0; i < n; i++) w[i] += (real)(scale * fabs((double)w[i]) * (double)g[i]);
 }
 
-static void check(Dev *dev, size_t n, const real *g, Now *now) {
+static void check_finite(Dev *dev, size_t n, const real *g, StepState *now) {
     (void)dev;
     int bad = 0;
     #pragma omp parallel for reduction(| : bad)
@@ -449,7 +451,7 @@ static void check(Dev *dev, size_t n, const real *g, Now *now) {
 
 // ---- data ----------------------------------------------------------------------------------------
 
-static void pick(Dev *dev, Pick p, int n, Rng key, const Now *now, int *index, int *y) {
+static void pick(Dev *dev, Pick p, int n, Rng key, const StepState *now, int *index, int *y) {
     (void)dev;
     key = rng_now(key, now);
     uint32_t first = 0;
@@ -467,7 +469,7 @@ static void pick(Dev *dev, Pick p, int n, Rng key, const Now *now, int *index, i
 static int reflect(int i, int n) { return i < 0 ? -i : i >= n ? 2 * n - 2 - i : i; }
 
 static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a, Rng key,
-                  const Now *now, real *x, int *y) {
+                  const StepState *now, real *x, int *y) {
     (void)dev;
     key = rng_now(key, now);
     Rng move = key, noise = key;
@@ -505,7 +507,7 @@ static void rows_get(Dev *dev, real *dst, const real *src, const int *index, int
 }
 
 static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int n, size_t dim,
-                     const Now *now) {
+                     const StepState *now) {
     (void)dev;
     if (now->halt) return;
     for (int i = 0; i < n; i++)
@@ -513,10 +515,10 @@ static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int
 }
 
 static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
-                   Rng key, const Now *now) {
+                   Rng key, const StepState *now) {
     (void)dev;
     key = rng_now(key, now);
-    uint32_t next = now->drawn;
+    uint32_t next = now->in.drawn;
     for (int i = 0; i < n; i++) {
         if (!((real)rng_uniform(key, (uint64_t)i) < rate)) continue;
         uint32_t at = next++ % (uint32_t)n_pool;
@@ -598,8 +600,8 @@ const Backend backend_ref = {
     .sgd = sgd,
     .adam = adam,
     .ema = ema,
-    .ascend = ascend,
-    .check = check,
+    .sam_perturb = sam_perturb,
+    .check_finite = check_finite,
     .watch = watch,
     .pick = pick,
     .batch = batch,

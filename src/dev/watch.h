@@ -19,7 +19,7 @@ RNG_FN double watch_climb(const Watch *o, const real *sums) {
     return promised > 0 ? brought / promised : 0;
 }
 
-RNG_FN void watch_step(const Watch *o, const real *sums, Now *now, real *ring) {
+RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *ring) {
     double loss = 0, n = o->n;
     for (int i = 0; i < o->n_batch; i++) {
         const real *s = sums + i * N_SUM;
@@ -32,18 +32,18 @@ RNG_FN void watch_step(const Watch *o, const real *sums, Now *now, real *ring) {
     const double ce = (double)(label[SUM_LSE] - label[SUM_ZY]) / n;
     const double fx = (double)sums[(o->px < 0 ? o->label : o->px) * N_SUM + SUM_LSE] / n;
     const double fxq = o->fake < 0 ? 0 : (double)sums[o->fake * N_SUM + SUM_LSE] / n;
-    if (o->fake >= 0 && now->step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
-    now->ce = now->step ? watch_mean(now->ce, ce) : (real)ce;
-    if (!now->step || now->ce < now->ce_low) now->ce_low = now->ce;
+    if (o->fake >= 0 && now->in.step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
+    now->ce = now->in.step ? watch_mean(now->ce, ce) : (real)ce;
+    if (!now->in.step || now->ce < now->ce_low) now->ce_low = now->ce;
     // written so that NaN does not pass
-    now->behind = o->fake >= 0 && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
+    now->over_margin = o->fake >= 0 && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
     if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
     if (!now->halt && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
     if (!now->halt && o->ce_limit > 0 && !(now->ce - now->ce_low <= o->ce_limit))
         now->halt = HALT_CE;
-    real *row = ring + (size_t)(now->step % (uint32_t)o->n_ring) * N_ROW;
-    row[ROW_STEP] = (real)now->step;
-    row[ROW_LR] = now->lr;
+    real *row = ring + (size_t)(now->in.step % (uint32_t)o->n_ring) * N_ROW;
+    row[ROW_STEP] = (real)now->in.step;
+    row[ROW_LR] = now->in.lr;
     row[ROW_LOSS] = (real)loss;
     row[ROW_CE] = (real)ce;
     row[ROW_RIGHT] = (real)((double)label[SUM_RIGHT] / n);

@@ -8,7 +8,7 @@
 #include "base/version.h"
 #include "run/fit.h"
 #include "jem/metrics.h"
-#include "data/outside.h"
+#include "data/ood_sets.h"
 #include "report/report.h"
 #include "jem/train.h"
 #include <math.h>
@@ -578,13 +578,13 @@ static int load_outside(Eval *e, Err *err) {
     const DataOpts o = data_opts(e);
     int n = 0;
     snprintf(list, sizeof list, "%s", e->use->ood);
-    if (!list[0]) outside_names(names, &e->test, o.dir);
+    if (!list[0]) ood_names(names, &e->test, o.dir);
     for (char *name; list[0] && (name = strsep(&at, ","));) {
         if (n == MAX_OUT) return err_set(err, ERR_ARG, "--ood: more than %d sets", (int)MAX_OUT);
         names[n++] = name;
     }
     for (int i = 0; names[i]; i++) {
-        if (outside_load(&e->out[i], names[i], &e->test, (size_t)e->use->limit, &o, err)) return -1;
+        if (ood_load(&e->out[i], names[i], &e->test, (size_t)e->use->limit, &o, err)) return -1;
         e->n_out++;
     }
     return 0;

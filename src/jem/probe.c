@@ -15,11 +15,11 @@ int probe_open(Probe *p, Net *net, int batch, const Refine *refine, Err *err) {
     p->y = dev->be.alloc(dev, (size_t)batch * sizeof(int), "labels");
     p->index = dev->be.alloc(dev, (size_t)batch * sizeof(int), "a batch");
     p->sums = dev->be.alloc(dev, N_SUM * sizeof(real), "sums");
-    p->now = dev->be.alloc(dev, sizeof(Now), "the step");
+    p->now = dev->be.alloc(dev, sizeof(StepState), "the step");
     p->rows = arena_alloc(&p->arena, (size_t)batch * (dim > C ? dim : C), sizeof(real));
     p->numbers = arena_alloc(&p->arena, (size_t)batch, sizeof(int));
     if (arena_ok(&p->arena, "a batch", err) || dev_check(dev, err)) return -1;
-    dev->be.zero(dev, p->now, sizeof(Now));
+    dev->be.zero(dev, p->now, sizeof(StepState));
     pass_bind(&p->pass, p->mem);
     return 0;
 }

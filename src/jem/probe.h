@@ -23,7 +23,7 @@ typedef struct {
     real  *x0, *x, *copy, *mean;      // on the device: [batch][dim]; mean: of the copies' gradients
     int   *y, *index;                 // on the device: [batch]
     real  *sums;
-    Now   *now;
+    StepState   *now;
     real  *rows;                      // host: [batch][dim or classes]
     int   *numbers;                   // host: [batch]
     Arena  arena;

@@ -99,7 +99,7 @@ void replay_rewind(Replay *r, uint64_t seed, uint64_t step, uint32_t drawn) {
     r->drawn = r->made = drawn;
 }
 
-void replay_take(Replay *r, real *x, const Now *now) {
+void replay_take(Replay *r, real *x, const StepState *now) {
     Dev *dev = r->dev;
     const Pick any = { PICK_SLOT, r->n, r->classes };
     dev->be.pick(dev, any, r->batch, slot_key(r), now, r->slot, r->y);
@@ -107,6 +107,6 @@ void replay_take(Replay *r, real *x, const Now *now) {
     dev->be.reinit(dev, x, r->batch, r->dim, r->rate, r->pool, r->n_pool, anew_key(r), now);
 }
 
-void replay_give(Replay *r, const real *x, const Now *now) {
+void replay_give(Replay *r, const real *x, const StepState *now) {
     r->dev->be.rows_put(r->dev, r->x, x, r->slot, r->batch, r->dim, now);
 }

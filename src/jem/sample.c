@@ -13,7 +13,7 @@ Chain chain_of(const Config *c) {
 }
 
 void sample_step(Pass *p, const Chain *chain, int k, real *x, const int *y, real *sums, real *slope,
-                 Rng key, const Now *now) {
+                 Rng key, const StepState *now) {
     Backend *be = &p->dev->be;
     Tensor images = p->act[0];
     images.p = x;
@@ -28,6 +28,6 @@ void sample_step(Pass *p, const Chain *chain, int k, real *x, const int *y, real
 }
 
 void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key,
-                const Now *now) {
+                const StepState *now) {
     for (int k = 0; k < chain->steps; k++) sample_step(p, chain, k, x, y, sums, NULL, key, now);
 }

@@ -14,8 +14,8 @@ Chain chain_of(const Config *c);
 // Moves the images x [batch] in place. The pass must want input gradients; y (device) is read only
 // by an energy with labels; sums gets what head adds up. One key gives the same images anywhere.
 void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key,
-                const Now *now);
+                const StepState *now);
 // Step k of it. slope (device): NULL, or gets g.x before and after the move.
 void sample_step(Pass *p, const Chain *chain, int k, real *x, const int *y, real *sums, real *slope,
-                 Rng key, const Now *now);
+                 Rng key, const StepState *now);
 #endif

@@ -85,12 +85,12 @@ void trainer_learn(Trainer *t) {
     Backend *be = &t->dev->be;
     gradients(t, NULL);
     if (t->sam_on) {                                        // that of the worst weights nearby counts
-        be->ascend(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->keep);
+        be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->keep);
         net_changed(&t->net);
         gradients(t, &t->above);
         be->copy(t->dev, t->net.w, t->keep, t->net.n_w * sizeof(real));
     }
-    be->check(t->dev, t->net.n_w, t->net.dw, t->now);       // trouble stops this very step ...
+    be->check_finite(t->dev, t->net.n_w, t->net.dw, t->now);       // trouble stops this very step ...
     be->watch(t->dev, &t->watch, t->sums, t->now, t->ring);
     optim_step(&t->optim, &t->net, t->now);
     if (t->watch.fake >= 0) replay_give(&t->replay, t->batch[t->watch.fake].x, t->now);
@@ -143,10 +143,10 @@ static void choose_sam(Trainer *t) {
 void trainer_step(Trainer *t) {
     choose_sam(t);
     const uint32_t draws = t->watch.fake >= 0 ? replay_ready(&t->replay, t->step) : 0;
-    const Now now = { .step = (uint32_t)t->step,
-                      .drawn = t->replay.drawn,
-                      .lr = (real)trainer_lr(t) };
-    t->dev->be.copy_in(t->dev, t->now, &now, offsetof(Now, halt));
+    const StepInput in = { .step = (uint32_t)t->step,
+                           .drawn = t->replay.drawn,
+                           .lr = (real)trainer_lr(t) };
+    t->dev->be.copy_in(t->dev, &t->now->in, &in, sizeof in);
     do_or_replay(t);
     t->replay.drawn += draws;
     t->step++;
@@ -174,8 +174,8 @@ void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]) {
     t->dev->be.copy_out(t->dev, row, t->ring + (step % N_RING) * N_ROW, N_ROW * sizeof *row);
 }
 
-Now trainer_now(Trainer *t) {
-    Now now = { 0 };
+StepState trainer_now(Trainer *t) {
+    StepState now = { 0 };
     t->dev->be.copy_out(t->dev, &now, t->now, sizeof now);
     return now;
 }
@@ -198,10 +198,10 @@ void bytes_free(Bytes *b, Dev *dev) {
 }
 
 // While chains are behind, all but the classifier's terms has the other sign: p(x) is unlearnt.
-static void turn_back(Energy *e, real pyx, const Now *now) {
+static void turn_back(Energy *e, real pyx, const StepState *now) {
     e->now = now;
-    e->a_behind = 2 * pyx - e->a;
-    e->b_behind = -2 * pyx - e->b;
+    e->a_over = 2 * pyx - e->a;
+    e->b_over = -2 * pyx - e->b;
 }
 
 // The objective as a table: which batches there are, and what each adds to the loss.
@@ -255,7 +255,7 @@ static int open_batches(Trainer *t, Err *err) {
     t->sums = dev->be.alloc(dev, N_SUMS * N_SUM * sizeof(real), "sums");
     t->ring = dev->be.alloc(dev, N_RING * N_ROW * sizeof(real), "the log");
     if (dev_check(dev, err)) return -1;
-    dev->be.zero(dev, t->now, sizeof(Now));
+    dev->be.zero(dev, t->now, sizeof(StepState));
     dev->be.zero(dev, t->sums, N_SUMS * N_SUM * sizeof(real));
     dev->be.zero(dev, t->ring, N_RING * N_ROW * sizeof(real));
     return 0;
@@ -355,7 +355,7 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
                         .sgd = { (real)c->momentum, (real)c->weight_decay },
                         .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)c->weight_decay },
                         .ema_keep = (real)c->ema };
-    t->now = dev->be.alloc(dev, sizeof(Now), "the step");
+    t->now = dev->be.alloc(dev, sizeof(StepState), "the step");
     objective(t);
     if (dev_check(dev, err) || net_alloc(&t->net, dev, err) ||
         net_init(&t->net, (uint64_t)c->seed, err) || bytes_upload(&t->data, dev, train, err) ||

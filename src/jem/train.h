@@ -37,7 +37,7 @@ typedef struct {
     real    *x0;                  // on the device: images before an attack, or NULL
     real    *keep;                // on the device: weights while SAM looks from above, or NULL
     int      sam_on;              // in this step
-    Now     *now;                 // on the device
+    StepState     *now;                 // on the device
     real    *sums, *ring;         // on the device: [N_SUMS][N_SUM]; [N_RING][N_ROW]
     uint64_t step;                // the next one
     uint64_t per_epoch;           // steps
@@ -45,7 +45,7 @@ typedef struct {
     double   lr_scale;            // halved after repeated trouble
     double   time_share;          // --minutes: share of the time that is gone; negative: not in use
     void    *recording;           // the device work of a step, where the device can record it
-    int      alike;               // steps done since anything but Now changed
+    int      alike;               // steps done since anything but StepState changed
     uint64_t recorded_batches;    // what one step adds to net.batches
 } Trainer;
 
@@ -58,7 +58,7 @@ double trainer_lr(const Trainer *t);
 void trainer_seed(Trainer *t, int attempt);         // a new random stream for a new attempt
 // The log row of a step that lies at most N_RING back.
 void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]);
-Now  trainer_now(Trainer *t);
+StepState  trainer_now(Trainer *t);
 
 Augment trainer_augment(const Trainer *t);          // of the labelled batch
 

@@ -46,7 +46,7 @@ void optim_average(Optim *o, Net *net) {
     dev->be.copy(dev, o->avg_state, net->state, net->n_state * sizeof(real));
 }
 
-void optim_step(Optim *o, Net *net, const Now *now) {
+void optim_step(Optim *o, Net *net, const StepState *now) {
     Dev *dev = net->dev;
     if (o->kind == OPTIM_SGD) dev->be.sgd(dev, net->n_w, net->w, net->dw, o->v, o->sgd, now);
     else dev->be.adam(dev, net->n_w, net->w, net->dw, o->m, o->v, o->adam, now);

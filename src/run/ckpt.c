@@ -172,14 +172,14 @@ static void parts_of(Trainer *t, Part part[N_PART]) {
     memcpy(part, all, sizeof all);
 }
 
-static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Now *now,
+static void declare_state(StWriter *w, Trainer *t, const RunState *r, const StepState *now,
                           const char *options) {
     meta_number(w, "step", (double)t->step);
     meta_number(w, "drawn", t->replay.drawn);
     meta_number(w, "gap", (double)now->gap);
     meta_number(w, "ce", (double)now->ce);
     meta_number(w, "ce_low", (double)now->ce_low);
-    meta_number(w, "behind", now->behind);
+    meta_number(w, "behind", now->over_margin);
     meta_number(w, "attempt", r->attempt);
     meta_number(w, "lr_scale", r->lr_scale);
     meta_number(w, "seconds", r->seconds);
@@ -204,7 +204,7 @@ int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev,
     enum { ROOM = 1 << 20 };
     char *options = config_dump(&t->cfg, CMD_TRAIN), fresh[600];
     real *room = malloc(ROOM * sizeof *room);
-    const Now now = trainer_now(t);
+    const StepState now = trainer_now(t);
     int rc = options && room ? 0 : err_set(err, ERR_MEM, "out of memory for a checkpoint");
     if (!rc && snprintf(fresh, sizeof fresh, "%s.new", path) >= (int)sizeof fresh)
         rc = err_set(err, ERR_ARG, "%s: file name too long", path);
@@ -284,11 +284,11 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     t->lr_scale = r->lr_scale;
     trainer_seed(t, r->attempt);
     if (t->watch.fake >= 0) replay_rewind(&t->replay, t->seed, t->step, (uint32_t)drawn);
-    const Now now = { .step = (uint32_t)t->step,
-                      .gap = (real)gap,
-                      .ce = (real)ce,
-                      .ce_low = (real)ce_low,
-                      .behind = behind != 0 };
+    const StepState now = { .in.step = (uint32_t)t->step,
+                            .gap = (real)gap,
+                            .ce = (real)ce,
+                            .ce_low = (real)ce_low,
+                            .over_margin = behind != 0 };
     t->dev->be.copy_in(t->dev, t->now, &now, sizeof now);
     return dev_check(t->dev, err);
 }

@@ -253,9 +253,9 @@ static void average_statistics(Fit *f) {
     const size_t bytes = t->net.n_state * sizeof(real);
     const uint64_t batches = t->net.batches;
     for (int k = 0; k < BATCHES && bytes; k++) {
-        const Now now = { .step = (uint32_t)(t->step + (uint64_t)k) };
+        const StepInput in = { .step = (uint32_t)(t->step + (uint64_t)k) };
         const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
-        t->dev->be.copy_in(t->dev, t->now, &now, offsetof(Now, lr));
+        t->dev->be.copy_in(t->dev, &t->now->in, &in, sizeof in);
         t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->now,
                         t->index, NULL);
         t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, trainer_augment(t), key, t->now,
@@ -380,7 +380,7 @@ static int end_epoch(Fit *f, Err *err) {
     Scores s = { .threshold = NAN };
     int rc = 0;
     f->state.judged = t->step;
-    const Now keep = trainer_now(t);
+    const StepState keep = trainer_now(t);
     swap_average(t);
     if (t->optim.avg) average_statistics(f);
     if (f->valid.n) {
@@ -491,7 +491,7 @@ static int due(const Fit *f) {
 }
 
 // A state half way to a limit is not worth going back to.
-static int is_calm(const Watch *w, const Now *now) {
+static int is_calm(const Watch *w, const StepState *now) {
     return !(w->gap_limit > 0 && now->gap > w->gap_limit / 2) &&
            !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2);
 }
@@ -504,7 +504,7 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
         const int epoch_over = t->step && t->step % t->per_epoch == 0;
         if (t->step % look == 0 || epoch_over || last) {
             if (dev_check(&f->dev, err)) return -1;
-            const Now now = trainer_now(t);
+            const StepState now = trainer_now(t);
             if (now.halt) {
                 if (go_back(f, now.halt, err)) return -1;
                 continue;

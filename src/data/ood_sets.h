@@ -1,10 +1,10 @@
-// outside.h - image sets that a model should know as none of its own, for out-of-distribution
+// ood_sets.h - image sets unlike a model's training data, for out-of-distribution
 // detection.
-#ifndef OUTSIDE_H
-#define OUTSIDE_H
+#ifndef OOD_SETS_H
+#define OOD_SETS_H
 #include "data/data.h"
 
-enum { OUTSIDE_PICTURES = 10000 };            // in a set that is made up
+enum { OOD_PICTURES = 10000 };            // in a set that is made up
 // A set by name, of the same size and channels as `in` (or refused), at most `limit` pictures
 // (0: all):
 //   the test half of cifar10, cifar100, svhn, mnist, fashion-mnist; folder:DIR; cifar-file:FILE
@@ -12,9 +12,9 @@ enum { OUTSIDE_PICTURES = 10000 };            // in a set that is made up
 //   uniform    every value of every pixel uniform
 //   gaussian   every value normal about the middle, sd a quarter of the range
 //   constant   one colour a picture, uniform
-int outside_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o,
+int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o,
                  Err *err);
 // The names worth trying where the user gave none, NULL at the end: those of the shape of `in` that
 // are here. Room for 16.
-void outside_names(const char *names[16], const Set *in, const char *dir);
+void ood_names(const char *names[16], const Set *in, const char *dir);
 #endif

@@ -1,5 +1,5 @@
-// outside.c - see outside.h.
-#include "data/outside.h"
+// ood_sets.c - see ood_sets.h.
+#include "data/ood_sets.h"
 #include "base/rng.h"
 #include "data/data_files.h"
 #include <math.h>
@@ -45,7 +45,7 @@ static void fill_interp(Set *s, const Set *in, Rng key) {
 }
 
 static int make_up(Set *s, Made kind, const Set *in, size_t limit, uint64_t seed, Err *err) {
-    size_t n = kind == INTERP ? in->n - APART : OUTSIDE_PICTURES;
+    size_t n = kind == INTERP ? in->n - APART : OOD_PICTURES;
     if (kind == INTERP && in->n <= APART)
         return err_set(err, ERR_ARG, "interp: %s has %zu pictures, expected more than %d", in->name,
                        in->n, (int)APART);
@@ -66,7 +66,7 @@ static int read_set(Set *s, const char *name, const Set *in, const DataOpts *o, 
     return read_pictures(s, name + 7, in->c, in->side, err);
 }
 
-int outside_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o,
+int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o,
                  Err *err) {
     const int kind = made_kind(name);
     *s = (Set){ 0 };
@@ -82,7 +82,7 @@ int outside_load(Set *s, const char *name, const Set *in, size_t limit, const Da
     return rc;
 }
 
-void outside_names(const char *names[16], const Set *in, const char *dir) {
+void ood_names(const char *names[16], const Set *in, const char *dir) {
     static const struct {
         const char *name;
         int c, side;
