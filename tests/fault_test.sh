@@ -117,7 +117,7 @@ check "and makes none" [ ! -e nowhere ]
 mkdir empty
 check "an empty folder is no run" gives 1 'empty: no checkpoint to go on from' --resume --out empty
 # shellcheck disable=SC2086
-check "a run is not begun over another" gives 2 'run: holds a run already' $tiny --iterations 1 --out run
+check "a run is not begun over another" gives 2 'run: already holds a run' $tiny --iterations 1 --out run
 # shellcheck disable=SC2086
 check "nor with shifts as wide as its pictures" gives 2 'pad = 8: images of 8x8' $tiny --pad 8 --iterations 1 --out wide
 echo text >file

@@ -7,6 +7,7 @@
 #include "base/events.h"
 #include "base/version.h"
 #include "run/fit.h"
+#include "run/folder.h"
 #include "jem/metrics.h"
 #include "data/ood_sets.h"
 #include "report/report.h"
@@ -661,9 +662,9 @@ static int hash_model(Eval *e, Err *err) {
 // Results of the same model stay in the file until the same task is done again. All are on one set, with
 // whose figures the paper's are compared.
 static int read_old(Eval *e, Err *err) {
-    char path[600], *text;
+    char path[RUN_PATH], *text;
     size_t n;
-    if (path_join(path, sizeof path, e->dir, "eval.json", err)) return -1;
+    if (run_path(path, e->dir, RUN_EVAL, err)) return -1;
     if (!file_exists(path)) return 0;
     if (file_read(path, MAX_JSON, &text, &n, err)) return -1;
     const int rc = json_parse(&e->old, text, n, 32, path, err);
@@ -720,8 +721,8 @@ static char *file_text(const Eval *e, Err *err) {
 }
 
 static int save(const Eval *e, Err *err) {
-    char path[600], *text = file_text(e, err);
-    if (!text || path_join(path, sizeof path, e->dir, "eval.json", err)) {
+    char path[RUN_PATH], *text = file_text(e, err);
+    if (!text || run_path(path, e->dir, RUN_EVAL, err)) {
         free(text);
         return -1;
     }
@@ -789,7 +790,7 @@ static char *result(const Eval *e, Err *err) {
     char *text = file_text(e, err);
     Json *doc = NULL;
     if (!text || e->use->json) return text;
-    const int bad = json_parse(&doc, text, strlen(text), 32, "eval.json", err);
+    const int bad = json_parse(&doc, text, strlen(text), 32, run_file(RUN_EVAL), err);
     free(text);
     text = bad ? NULL : eval_table(doc, &e->m->cfg, err);
     json_free(doc);

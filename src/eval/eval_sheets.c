@@ -4,6 +4,7 @@
 #include "base/image.h"
 #include "eval/eval.h"
 #include "jem/metrics.h"
+#include "run/folder.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,13 +42,14 @@ static int draw(Sheets *s, const char *from, int conditional, int n, float *x, E
 
 static int write_page(Sheets *s, const char *name, int n, int columns, Err *err) {
     const NetSpec *spec = &s->m->net.spec;
-    char path[700];
+    char path[RUN_PATH], file[96];
     Image im = { 0 };
-    int rc = path_join(path, sizeof path, s->dir, name, err);
+    snprintf(file, sizeof file, "%s/%s", run_file(RUN_SHEETS), name);
+    int rc = path_join(path, sizeof path, s->dir, file, err);
     if (!rc) rc = image_grid(&im, s->page, n, spec->channels, spec->side, columns, 2, 2, err);
     if (!rc) rc = image_write_png(&im, path, err);
     image_free(&im);
-    if (!rc) json_put_string(s->j, NULL, name);
+    if (!rc) json_put_string(s->j, NULL, file);
     return rc;
 }
 
@@ -73,7 +75,7 @@ static int centres(Sheets *s, Err *err) {
     const int n = s->m->n_group;
     if (!s->m->mean) return 0;
     return draw(s, "centres", 0, n, s->page, err) ||
-                   write_page(s, "sheets/centres.png", n, n < ACROSS ? n : ACROSS, err)
+                   write_page(s, "centres.png", n, n < ACROSS ? n : ACROSS, err)
                ? -1
                : 0;
 }
@@ -129,21 +131,21 @@ static int ranking(Sheets *s, int pyx, int worst, Err *err) {
                   n = there < s->use->page ? there : s->use->page;
         qsort(s->by_class + s->first[c], (size_t)there, sizeof *s->by_class, pyx ? by_pyx : by_px);
         for (int i = 0; i < n; i++) put(s, i, ranked(s, c, i, worst));
-        snprintf(name, sizeof name, "sheets/class-%03d-%s.png", c, what);
+        snprintf(name, sizeof name, "class-%03d-%s.png", c, what);
         if (n) rc = write_page(s, name, n, ACROSS, err);
     }
     for (int i = 0; !rc && i < s->classes * ACROSS; i++)
         put(s, i, ranked(s, i / ACROSS, i % ACROSS, worst));
-    snprintf(name, sizeof name, "sheets/%s.png", what);
+    snprintf(name, sizeof name, "%s.png", what);
     return rc ? rc : write_page(s, name, s->classes * ACROSS, ACROSS, err);
 }
 
 // ---- all of it -----------------------------------------------------------------------------------
 
 static int has_buffer(const Model *m) {
-    char path[700];
-    return m->run[0] && m->cfg.px != PX_NONE &&
-           !path_join(path, sizeof path, m->run, "last.safetensors", NULL) && file_exists(path);
+    char path[RUN_PATH];
+    return m->run[0] && m->cfg.px != PX_NONE && !run_path(path, m->run, RUN_LAST, NULL) &&
+           file_exists(path);
 }
 
 static int write_sheets(Sheets *s, const char *from, Err *err) {
@@ -151,9 +153,9 @@ static int write_sheets(Sheets *s, const char *from, Err *err) {
     json_open_array(s->j, "files");
     int rc = draw(s, from, 0, s->n, s->pool, err) || judge(s, err) ? -1 : 0;
     for (int i = 0; !rc && i < some; i++) put(s, i, s->pool + (size_t)i * s->dim);
-    if (!rc) rc = write_page(s, "sheets/samples.png", some, ACROSS, err);
-    if (!rc) rc = class_rows(s, "sheets/classes.png", "fresh", err);
-    if (!rc) rc = class_rows(s, "sheets/starts.png", "starts", err);
+    if (!rc) rc = write_page(s, "samples.png", some, ACROSS, err);
+    if (!rc) rc = class_rows(s, "classes.png", "fresh", err);
+    if (!rc) rc = class_rows(s, "starts.png", "starts", err);
     if (!rc) rc = centres(s, err);
     for (int k = 0; !rc && k < 4; k++) rc = ranking(s, k / 2, k % 2, err);
     json_close(s->j);
@@ -180,7 +182,7 @@ int eval_samples(Model *m, const Config *use, const Events *ev, const char *dir,
                  Err *err) {
     const int C = m->net.spec.classes, buffer = has_buffer(m);
     Sheets s = { m, use, ev, dir, j, .dim = tensor_len(&m->net.act[0]), .classes = C };
-    char path[700];
+    char path[RUN_PATH];
     Arena a = { 0 };
     s.n = buffer ? m->cfg.buffer : FRESH * C;
     if (use->limit && use->limit < s.n) s.n = use->limit;
@@ -191,7 +193,7 @@ int eval_samples(Model *m, const Config *use, const Events *ev, const char *dir,
     s.by_class = arena_alloc(&a, (size_t)s.n, sizeof *s.by_class);
     s.first = arena_alloc(&a, (size_t)C + 1, sizeof *s.first);
     int rc = arena_ok(&a, "samples", err);
-    if (!rc) rc = path_join(path, sizeof path, dir, "sheets", err) || dir_make(path, err) ? -1 : 0;
+    if (!rc) rc = run_path(path, dir, RUN_SHEETS, err) || dir_make(path, err);
     if (!rc) rc = write_sheets(&s, buffer ? "buffer" : "fresh", err);
     if (!rc) put_settings(&s, buffer);
     arena_free(&a);

@@ -1,6 +1,7 @@
 // record.c - see record.h.
 #include "report/record.h"
 #include "base/file.h"
+#include "run/folder.h"
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -118,10 +119,6 @@ static int table_read(Table *t, Arena *a, Err *err) {
 
 // ---- log.tsv ------------------------------------------------------------------------------
 
-static const char *const LOG_NAME[N_LOG] = { "step", "epoch", "seconds",       "lr",
-                                             "loss", "ce",    "accuracy",      "fx",
-                                             "fxq",  "gap",   "climb", "valid_accuracy" };
-
 // step and epoch lead; a log whose steps do not rise was put together by something else
 static int check_steps(const Table *t, Err *err) {
     for (int i = 0; i < t->n; i++) {
@@ -139,13 +136,11 @@ static int check_steps(const Table *t, Err *err) {
 }
 
 static int log_read(Record *r, const char *dir, Err *err) {
-    char path[600], trouble[600];
+    char path[RUN_PATH], diverged[RUN_PATH];
     static const char *const DIVERGED[] = { "epoch" };
-    if (path_join(path, sizeof path, dir, "log.tsv", err) ||
-        path_join(trouble, sizeof trouble, dir, "diverged.tsv", err))
-        return -1;
-    Table log = { .path = path, .n_name = N_LOG, .name = LOG_NAME, .required = LOG_EPOCH + 1 };
-    Table bad = { .path = trouble, .n_name = 1, .name = DIVERGED, .required = 1 };
+    if (run_path(path, dir, RUN_LOG, err) || run_path(diverged, dir, RUN_DIVERGED, err)) return -1;
+    Table log = { .path = path, .n_name = N_LOG, .name = log_name, .required = LOG_EPOCH + 1 };
+    Table bad = { .path = diverged, .n_name = 1, .name = DIVERGED, .required = 1 };
     if (table_read(&log, &r->arena, err) || check_steps(&log, err) ||
         table_read(&bad, &r->arena, err))
         return -1;
@@ -542,19 +537,18 @@ static int read_doc(Json **doc, const char *path, Err *err) {
 }
 
 static int read_all(Record *r, const char *dir, Err *err) {
-    char run[600], eval[600];
+    char run[RUN_PATH], eval[RUN_PATH];
     if (!dir_exists(dir)) return err_set(err, ERR_IO, "%s: no such run folder", dir);
-    if (path_join(run, sizeof run, dir, "run.json", err) ||
-        path_join(eval, sizeof eval, dir, "eval.json", err) || log_read(r, dir, err) ||
-        read_doc(&r->run, run, err) || read_doc(&r->eval_doc, eval, err))
+    if (run_path(run, dir, RUN_RECORD, err) || run_path(eval, dir, RUN_EVAL, err) ||
+        log_read(r, dir, err) || read_doc(&r->run, run, err) || read_doc(&r->eval_doc, eval, err))
         return -1;
     if (r->run && json_kind(r->run) != JSON_OBJECT)
         return err_set(err, ERR_DATA, "%s: found %s, expected an object", run, kind_name(r->run));
     In in = { .path = eval, .arena = &r->arena, .err = err };
     if (r->eval_doc && read_eval(&in, r->eval_doc, &r->eval)) return -1;
     if (!r->log.n && !r->run && !r->eval.there)
-        return err_set(err, ERR_DATA, "%s: neither log.tsv nor run.json nor eval.json is there",
-                       dir);
+        return err_set(err, ERR_DATA, "%s: neither %s nor %s nor %s is there", dir,
+                       run_file(RUN_LOG), run_file(RUN_RECORD), run_file(RUN_EVAL));
     return 0;
 }
 

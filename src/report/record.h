@@ -6,13 +6,9 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "jem/metrics.h"
+#include "run/train_log.h"
 
-// ---- log.tsv: a row a step. What a run does not have (a column, a value) is NaN.
-typedef enum {
-    LOG_STEP, LOG_EPOCH, LOG_SECONDS, LOG_LR, LOG_LOSS, LOG_CE, LOG_ACCURACY, LOG_FX, LOG_FXQ,
-    LOG_GAP, LOG_CLIMB, LOG_VALID, N_LOG
-} LogColumn;
-
+// ---- log.tsv: one row per step. What a run does not have (a column, a value) is NaN.
 typedef struct {
     int     n;                       // rows; 0: no such file, or nothing in it yet
     double *column[N_LOG];

@@ -5,6 +5,7 @@
 #include "conf/config.h"
 #include "report/figures.h"
 #include "report/paper.h"
+#include "run/folder.h"
 #include <dirent.h>
 #include <limits.h>
 #include <math.h>
@@ -223,18 +224,18 @@ static int is_png(const struct dirent *d) {
 
 // What training and `jempp sample` left in samples/: of training's grids the last.
 static int put_folder(Page *p) {
-    char path[600];
+    char path[RUN_PATH];
     struct dirent **entry;
     Err none = { 0 };
-    if (path_join(path, sizeof path, p->dir, "samples", &none)) return 0;
+    if (run_path(path, p->dir, RUN_SAMPLES, &none)) return 0;
     const int n = scandir(path, &entry, is_png, alphasort);
     if (n < 0) return 0;
     if (n) fputs("<div class=grids>\n", p->out);
     for (int i = 0; i < n; i++) {
-        const int step = !strncmp(entry[i]->d_name, "step-", 5);
-        const int later = step && i + 1 < n && !strncmp(entry[i + 1]->d_name, "step-", 5);
+        const int step = is_run_sample(entry[i]->d_name);
+        const int later = step && i + 1 < n && is_run_sample(entry[i + 1]->d_name);
         char name[300];
-        snprintf(name, sizeof name, "samples/%s", entry[i]->d_name);
+        snprintf(name, sizeof name, "%s/%s", run_file(RUN_SAMPLES), entry[i]->d_name);
         if (!later) put_grid(p, name);
     }
     for (int i = 0; i < n; i++) free(entry[i]);
@@ -618,7 +619,7 @@ static char *what_was_done(const Page *p, const char *path, Err *err) {
             fprintf(f, "%d sample grids are left out: a page holds %d MB of them\n", p->left_out,
                     EMBED_MOST >> 20);
         if (!p->r.eval.there)
-            fprintf(f, "there is no eval.json yet: jempp eval %s makes it\n", p->dir);
+            fprintf(f, "there is no %s yet: jempp eval %s makes it\n", run_file(RUN_EVAL), p->dir);
         if (!fclose(f)) return text;
     }
     free(text);
@@ -628,11 +629,11 @@ static char *what_was_done(const Page *p, const char *path, Err *err) {
 
 char *report_write(const char *dir, const char *out, Err *err) {
     Page p = { .dir = dir };
-    char path[600], *text = NULL, *said = NULL;
+    char path[RUN_PATH], *text = NULL, *said = NULL;
     size_t n;
     if (out[0] ? snprintf(path, sizeof path, "%s", out) >= (int)sizeof path &&
                      err_set(err, ERR_ARG, "%.80s...: name too long", out)
-               : path_join(path, sizeof path, dir, "report.html", err))
+               : run_path(path, dir, RUN_REPORT, err))
         return NULL;
     if (record_read(&p.r, dir, err)) return NULL;
     p.system = paper_system(record_option(&p.r, "preset"), record_option(&p.r, "px"),

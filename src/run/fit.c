@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "run/ckpt.h"
+#include "run/folder.h"
+#include "run/train_log.h"
 #include "base/events.h"
 #include "base/version.h"
 #include "jem/metrics.h"
@@ -32,12 +34,11 @@ typedef struct {
     Trainer  t;
     Scorer   scorer;
     RunState state;
-    FILE    *log;
+    TrainLog log;
     float   *logits;                 // of the validation images
     float   *mean, *factor;          // chain starts for the model; made once
     double   began, saved_at;        // clock; seconds of training
     uint64_t told;                   // the first step that was shown live
-    uint64_t logged;                 // the first step that is not in the log yet
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
     uint64_t trouble;                // the furthest step it diverged at
     double   valid_accuracy;         // the last one, or NaN
@@ -57,59 +58,18 @@ static void say(const Fit *f, const char *fmt, ...) {
     tell_line(f->ev, line);
 }
 
-static int file_in(char dst[600], const Fit *f, const char *name, Err *err) {
-    return path_join(dst, 600, f->out, name, err);
-}
-
 static double spent(const Fit *f) { return f->state.seconds + (now_seconds() - f->began); }
 
 // ---- the folder -----------------------------------------------------------------------------------
 
-static int choose_folder(Fit *f, Err *err) {
-    const Config *c = &f->cfg;
-    if (c->resume && !c->out[0])
-        return err_set(err, ERR_ARG,
-                       "--resume needs --out RUN, the folder of the run to go on with");
-    if (c->out[0]) {
-        if (snprintf(f->out, sizeof f->out, "%s", c->out) >= (int)sizeof f->out)
-            return err_set(err, ERR_ARG, "--out %.60s...: name too long", c->out);
-    } else {
-        char when[32];
-        const time_t t = time(NULL);
-        struct tm tm;
-        strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&t, &tm));
-        snprintf(f->out, sizeof f->out, "runs/%s-%s", c->preset[0] ? c->preset : c->model, when);
-    }
-    if (c->resume && !dir_exists(f->out))
-        return err_set(err, ERR_IO, "%s: no such run folder", f->out);
-    return dir_make(f->out, err);
-}
-
-// The folder itself carries the lock, so that nothing is left behind however the run ends.
-static int lock_folder(Fit *f, Err *err) {
-    f->lock = open(f->out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (f->lock < 0) return err_set(err, ERR_IO, "%s: %s", f->out, strerror(errno));
-    if (flock(f->lock, LOCK_EX | LOCK_NB))
-        return err_set(err, ERR_ARG, "%s: another run is writing into this folder", f->out);
-    char path[600], prev[600];
-    if (file_in(path, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err))
-        return -1;
-    if (!f->cfg.resume && (file_exists(path) || file_exists(prev)))
-        return err_set(
-            err, ERR_ARG,
-            "%s: holds a run already; --resume goes on with it, another --out begins anew", f->out);
-    if (file_in(path, f, "samples", err)) return -1;
-    return dir_make(path, err);
-}
-
 // The newest state that can be read: `last`, or `prev` where a crash fell between two renames; the
 // other way round where an older state is wanted.
-static int find_state(const Fit *f, int older, char path[600], Err *err) {
+static int find_state(const Fit *f, int older, char path[RUN_PATH], Err *err) {
     Err why = { 0 };
-    static const char *const names[] = { "last.safetensors", "prev.safetensors" };
+    static const RunFile files[] = { RUN_LAST, RUN_PREV };
     for (int i = 0; i < 2; i++) {
         St st;
-        if (file_in(path, f, names[older ? 1 - i : i], err)) return -1;
+        if (run_path(path, f->out, files[older ? 1 - i : i], err)) return -1;
         if (!file_exists(path) || st_open(&st, path, &why)) continue;
         st_close(&st);
         if (why.kind) say(f, "%s; going back to %s", why.msg, path);
@@ -146,7 +106,7 @@ static void put_options(JsonOut *j, const Config *c) {
 
 static int write_record(Fit *f, Err *err) {
     JsonOut j = { .indent = 2 };
-    char path[600], when[40];
+    char path[RUN_PATH], when[40];
     const time_t t = time(NULL);
     struct tm tm;
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
@@ -172,7 +132,7 @@ static int write_record(Fit *f, Err *err) {
     json_close(&j);
     size_t n;
     char *text = json_finish(&j, &n, err);
-    if (!text || file_in(path, f, "run.json", err)) return free(text), -1;
+    if (!text || run_path(path, f->out, RUN_RECORD, err)) return free(text), -1;
     Writer w = writer_open(path);
     write_bytes(&w, text, n);
     write_bytes(&w, "\n", 1);
@@ -182,52 +142,22 @@ static int write_record(Fit *f, Err *err) {
 
 // ---- the log --------------------------------------------------------------------------------------
 
-static const char log_head[] =
-    "step\tepoch\tseconds\tlr\tloss\tce\taccuracy\tfx\tfxq\tgap\tclimb\tvalid_accuracy\n";
-
-// Opens log.tsv for appending, cut back to the lines before `step`.
-static int open_log(Fit *f, uint64_t step, Err *err) {
-    char path[600], line[512];
-    if (file_in(path, f, "log.tsv", err)) return -1;
-    if (f->log) fclose(f->log);
-    f->log = fopen(path, "r+");
-    if (!f->log) f->log = fopen(path, "w+");
-    if (!f->log) return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    long keep = 0;
-    while (fgets(line, sizeof line, f->log)) {
-        const int head = keep == 0, whole = strchr(line, '\n') != NULL;
-        if (!whole || (head && strcmp(line, log_head)) ||
-            (!head && strtoull(line, NULL, 10) >= step))
-            break;
-        keep = ftell(f->log);
-    }
-    if (fseek(f->log, keep, SEEK_SET) || ftruncate(fileno(f->log), keep))
-        return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    if (keep == 0) fputs(log_head, f->log);
-    f->logged = step;
-    return 0;
-}
-
 // Brings the log up to the step before t.step. valid: the epoch's accuracy, on its last step, or NaN.
 static void drain_log(Fit *f, double valid) {
     real row[N_ROW] = { 0 };
-    for (; f->logged < f->t.step; f->logged++) {
-        trainer_row(&f->t, f->logged, row);
+    while (f->log.next < f->t.step) {
+        const uint64_t step = f->log.next;
+        trainer_row(&f->t, step, row);
         f->behind += row[ROW_FX] - row[ROW_FXQ] > f->t.watch.px_margin;
         f->counted++;
-        fprintf(f->log, "%" PRIu64 "\t%.4f\t%.2f\t%.6g\t%.6g\t%.6g\t%.4f\t%.6g\t%.6g\t%.5g\t%.4g\t",
-                f->logged, (double)(f->logged + 1) / (double)f->t.per_epoch, spent(f),
-                (double)row[ROW_LR], (double)row[ROW_LOSS], (double)row[ROW_CE],
-                (double)row[ROW_RIGHT], (double)row[ROW_FX], (double)row[ROW_FXQ],
-                (double)row[ROW_GAP], (double)row[ROW_CLIMB]);
-        if (f->logged + 1 == f->t.step && !isnan(valid)) fprintf(f->log, "%.4f", valid);
-        fputc('\n', f->log);
+        train_log_add(&f->log, (double)(step + 1) / (double)f->t.per_epoch, spent(f), row,
+                      step + 1 == f->t.step ? valid : NAN);
     }
 }
 
 static void progress(Fit *f) {
     real row[N_ROW] = { 0 };
-    if (!f->ev || !f->ev->progress || f->t.step == f->logged)
+    if (!f->ev || !f->ev->progress || f->t.step == f->log.next)
         return;                        // no step made that is not told
     if (!f->told) f->told = f->t.step;                      // speed is counted from here: the step before chose kernels
     trainer_row(&f->t, f->t.step - 1, row);
@@ -301,8 +231,8 @@ static double temperature_in_use(const Fit *f, const Scores *s) {
 }
 
 static int save_best(Fit *f, const Scores *s, Err *err) {
-    char path[600];
-    if (chain_starts(f, err) || file_in(path, f, "best.safetensors", err)) return -1;
+    char path[RUN_PATH];
+    if (chain_starts(f, err) || run_path(path, f->out, RUN_BEST, err)) return -1;
     const ModelCard card = { .cfg = &f->cfg,
                              .class_name = f->train.class_name,
                              .threshold = s->threshold,
@@ -318,12 +248,11 @@ static int save_best(Fit *f, const Scores *s, Err *err) {
 // way there.
 static int save_state(Fit *f, Err *err) {
     const int past = f->t.step > f->trouble && f->t.step > f->saved_step;
-    char last[600], prev[600];
-    if (file_in(last, f, "last.safetensors", err) || file_in(prev, f, "prev.safetensors", err))
+    char last[RUN_PATH], prev[RUN_PATH];
+    if (run_path(last, f->out, RUN_LAST, err) || run_path(prev, f->out, RUN_PREV, err))
         return -1;
     drain_log(f, NAN);
-    if (fflush(f->log) || ferror(f->log))
-        return err_set(err, ERR_IO, "%s/log.tsv: %s", f->out, strerror(errno));
+    if (train_log_flush(&f->log, err)) return -1;
     RunState now = f->state;
     now.seconds = spent(f);
     if (ckpt_save(&f->t, &now, last, past ? prev : NULL, err)) return -1;
@@ -338,7 +267,7 @@ static int save_state(Fit *f, Err *err) {
 static int sample_grid(Fit *f, Err *err) {
     enum { SIDE = 10 };
     Trainer *t = &f->t;
-    char path[600], name[64];
+    char path[RUN_PATH];
     if (t->watch.fake < 0) return 0;
     const size_t dim = t->replay.dim;
     const int n = t->replay.n < SIDE * SIDE ? t->replay.n : SIDE * SIDE;
@@ -351,8 +280,7 @@ static int sample_grid(Fit *f, Err *err) {
                             dim * sizeof *row);
         for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
     }
-    snprintf(name, sizeof name, "samples/step-%07" PRIu64 ".png", t->step);
-    if (!rc) rc = file_in(path, f, name, err);
+    if (!rc) rc = run_sample_path(path, f->out, t->step, err);
     if (!rc) rc = image_grid(&im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
     if (!rc) rc = image_write_png(&im, path, err);
     image_free(&im);
@@ -409,8 +337,8 @@ static const char *const reasons[] = { "", "the loss is not finite or beyond its
 
 // The log is cut back with the run, so what happened is kept beside it; the report marks it.
 static int note_divergence(const Fit *f, int reason, Err *err) {
-    char path[600];
-    if (file_in(path, f, "diverged.tsv", err)) return -1;
+    char path[RUN_PATH];
+    if (run_path(path, f->out, RUN_DIVERGED, err)) return -1;
     FILE *out = fopen(path, "a");
     if (out && ftell(out) == 0) fputs("step\tepoch\tseconds\treason\n", out);
     if (out)
@@ -439,7 +367,7 @@ static const char *advice(Fit *f, uint64_t at) {
 // Back to the last good state, with other random numbers; after repeated trouble with half the rate. It
 // is saved as such: a run that is killed now goes on with what was learnt of the trouble.
 static int go_back(Fit *f, int reason, Err *err) {
-    char path[600];
+    char path[RUN_PATH];
     const uint64_t at = f->t.step;
     const int attempt = f->state.attempt + 1;
     if (at > f->trouble) f->trouble = at;
@@ -469,7 +397,7 @@ static int go_back(Fit *f, int reason, Err *err) {
         " with other random numbers%s (retry %d of %d)",
         at, reasons[reason], f->t.step, f->bad_in_a_row > 1 ? " and half the learning rate" : "",
         attempt, f->cfg.retries);
-    return save_state(f, err) || open_log(f, f->t.step, err) ? -1 : 0;
+    return save_state(f, err) || train_log_open(&f->log, f->out, f->t.step, err) ? -1 : 0;
 }
 
 // ---- the run ------------------------------------------------------------------------------------------
@@ -554,10 +482,10 @@ static int load_data(Fit *f, Err *err) {
 }
 
 static int start_weights(Fit *f, Err *err) {
-    char path[600];
+    char path[RUN_PATH];
     St st;
     if (!f->cfg.init[0]) return 0;
-    if (fit_model_path(path, sizeof path, f->cfg.init, err) || st_open(&st, path, err)) return -1;
+    if (run_model_path(path, f->cfg.init, err) || st_open(&st, path, err)) return -1;
     const int rc = model_weights(&st, &f->t.net, err);
     st_close(&st);
     optim_average(&f->t.optim, &f->t.net);
@@ -583,8 +511,9 @@ static void introduce(const Fit *f, const char *note) {
 }
 
 static int fit_open(Fit *f, Err *err) {
-    char path[600], note[256], *tuning = NULL;
-    int rc = choose_folder(f, err) || lock_folder(f, err) ? -1 : 0;
+    char path[RUN_PATH], note[256], *tuning = NULL;
+    int rc = run_folder_choose(f->out, sizeof f->out, &f->cfg, err) ||
+             run_folder_lock(f->out, f->cfg.resume, &f->lock, err);
     if (!rc && f->cfg.resume)
         rc = find_state(f, 0, path, err) || resume_options(f, path, &tuning, err) ? -1 : 0;
     if (!rc) rc = config_check(&f->cfg, err) || load_data(f, err) ? -1 : 0;
@@ -608,7 +537,7 @@ static int fit_open(Fit *f, Err *err) {
     if (f->cfg.resume ? ckpt_load(t, &f->state, path, err) : start_weights(f, err)) return -1;
     f->saved_at = f->state.seconds;
     f->saved_step = t->step;
-    if (open_log(f, t->step, err)) return -1;
+    if (train_log_open(&f->log, f->out, t->step, err)) return -1;
     introduce(f, note);
     if (f->cfg.resume) say(f, "going on at step %" PRIu64, t->step);
     return f->cfg.resume ? 0 : save_state(f, err);
@@ -616,11 +545,11 @@ static int fit_open(Fit *f, Err *err) {
 
 // The best model, not the last, is what the user gets: it is that one whose test accuracy is told.
 static int test_best(Fit *f, FitResult *result, Err *err) {
-    char path[600];
+    char path[RUN_PATH];
     St st;
     Scores s;
     Bytes test = { 0 };
-    if (!f->test.n || file_in(path, f, "best.safetensors", err) || !file_exists(path)) return 0;
+    if (!f->test.n || run_path(path, f->out, RUN_BEST, err) || !file_exists(path)) return 0;
     if (st_open(&st, path, err)) return -1;
     int rc = model_weights(&st, &f->t.net, err);
     st_close(&st);
@@ -642,7 +571,7 @@ static void fit_close(Fit *f) {
     set_free(&f->train);
     set_free(&f->valid);
     set_free(&f->test);
-    if (f->log) fclose(f->log);
+    train_log_close(&f->log);
     if (f->lock >= 0) close(f->lock);
     free(f->logits);
     free(f->mean);
@@ -660,7 +589,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = fit_open(f, err);
     if (!rc) rc = fit_loop(f, &result->stopped, err);
-    if (f->log) fflush(f->log);
+    if (f->log.f) fflush(f->log.f);
     snprintf(result->out, sizeof result->out, "%s", f->out);
     result->steps = f->t.step;
     result->retries = f->state.attempt;
@@ -670,15 +599,4 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     fit_close(f);
     free(f);
     return rc;
-}
-
-int fit_model_path(char *dst, size_t n, const char *path, Err *err) {
-    if (!dir_exists(path))
-        return snprintf(dst, n, "%s", path) < (int)n
-                   ? 0
-                   : err_set(err, ERR_ARG, "%.80s...: name too long", path);
-    if (path_join(dst, n, path, "best.safetensors", err)) return -1;
-    return file_exists(dst)
-               ? 0
-               : err_set(err, ERR_DATA, "%s: the run has no model yet (best.safetensors)", path);
 }

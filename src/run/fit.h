@@ -15,8 +15,6 @@ typedef struct {
     int      stopped, retries;
 } FitResult;
 
-// The file of a run folder or a model's path that holds a model: RUN/best.safetensors, or `path`.
-int fit_model_path(char *dst, size_t n, const char *path, Err *err);
 // The images that a run with these options learns from, and those it is judged by: whoever asks
 // gets the same split. Both must be freed, after a failure too.
 int fit_images(const Config *c, Set *train, Set *valid, Err *err);

@@ -5,6 +5,7 @@
 #include "run/ckpt.h"
 #include "base/events.h"
 #include "run/fit.h"
+#include "run/folder.h"
 #include "jem/metrics.h"
 #include "jem/sample.h"
 #include "jem/train.h"
@@ -144,7 +145,7 @@ static int model_read(Model *m, const Config *use, St *st, Err *err) {
 int model_open(Model *m, const Config *use, const char *path, Err *err) {
     St st;
     memset(m, 0, sizeof *m);
-    if (fit_model_path(m->path, sizeof m->path, path, err)) return -1;
+    if (run_model_path(m->path, path, err)) return -1;
     if (strcmp(m->path, path)) snprintf(m->run, sizeof m->run, "%s", path);
     if (st_open(&st, m->path, err)) return -1;
     const int rc = model_read(m, use, &st, err);
@@ -345,15 +346,14 @@ static int from_chains(Sampler *s, int steps, int n, float *images, int *class_o
 
 static int from_buffer(Sampler *s, int n, float *images, int *class_of, Err *err) {
     St st;
-    char path[700];
+    char path[RUN_PATH];
     const size_t dim = tensor_len(&s->m->net.act[0]);
     const int C = s->m->net.spec.classes;
     if (!s->m->run[0])
         return err_set(err, ERR_ARG,
                        "%s: a lone model has no buffer; name its run folder, or --from fresh",
                        s->m->path);
-    snprintf(path, sizeof path, "%s/last.safetensors", s->m->run);
-    if (st_open(&st, path, err)) return -1;
+    if (run_path(path, s->m->run, RUN_LAST, err) || st_open(&st, path, err)) return -1;
     const StTensor *t = st_find(&st, "replay");
     const size_t count = t ? (size_t)(t->bytes / st_type_size(t->type)) : 0, slots = count / dim;
     float *all = t && slots && slots < 100000000 ? malloc(count * sizeof *all) : NULL;

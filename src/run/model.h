@@ -4,10 +4,11 @@
 #include "data/data.h"
 #include "jem/score.h"
 #include "jem/starts.h"
+#include "run/folder.h"
 
 typedef struct Jempp {         // Jempp: jempp.h's name for it
     Config   cfg;               // the run's options; device, threads and data-dir are the user's
-    char     path[600], run[600];    // run: the folder, or "" for a lone file
+    char     path[RUN_PATH], run[RUN_PATH];    // run: the folder, or "" for a lone file
     Dev      dev;
     Net      net;
     Scorer   scorer;

@@ -1,0 +1,81 @@
+// folder.c - see folder.h.
+#include "run/folder.h"
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const names[N_RUN_FILE] = {
+    [RUN_RECORD] = "run.json",         [RUN_LOG] = "log.tsv",
+    [RUN_DIVERGED] = "diverged.tsv",   [RUN_LAST] = "last.safetensors",
+    [RUN_PREV] = "prev.safetensors",   [RUN_BEST] = "best.safetensors",
+    [RUN_SAMPLES] = "samples",         [RUN_EVAL] = "eval.json",
+    [RUN_SHEETS] = "sheets",           [RUN_REPORT] = "report.html",
+};
+
+const char *run_file(RunFile file) { return names[file]; }
+
+int run_path(char dst[RUN_PATH], const char *dir, RunFile file, Err *err) {
+    return path_join(dst, RUN_PATH, dir, names[file], err);
+}
+
+int run_sample_path(char dst[RUN_PATH], const char *dir, uint64_t step, Err *err) {
+    char name[64];
+    snprintf(name, sizeof name, "%s/step-%07" PRIu64 ".png", names[RUN_SAMPLES], step);
+    return path_join(dst, RUN_PATH, dir, name, err);
+}
+
+int is_run_sample(const char *name) { return !strncmp(name, "step-", 5); }
+
+int run_model_path(char dst[RUN_PATH], const char *path, Err *err) {
+    if (!dir_exists(path))
+        return snprintf(dst, RUN_PATH, "%s", path) < RUN_PATH
+                   ? 0
+                   : err_set(err, ERR_ARG, "%.80s...: name too long", path);
+    if (run_path(dst, path, RUN_BEST, err)) return -1;
+    return file_exists(dst) ? 0
+                            : err_set(err, ERR_DATA, "%s: the run has no model yet (%s)", path,
+                                      names[RUN_BEST]);
+}
+
+int run_folder_choose(char *dst, size_t n, const Config *c, Err *err) {
+    if (c->resume && !c->out[0])
+        return err_set(err, ERR_ARG, "--resume needs --out RUN, the folder of the run to resume");
+    if (c->out[0]) {
+        if (snprintf(dst, n, "%s", c->out) >= (int)n)
+            return err_set(err, ERR_ARG, "--out %.60s...: name too long", c->out);
+    } else {
+        char when[32];
+        const time_t t = time(NULL);
+        struct tm tm;
+        strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&t, &tm));
+        snprintf(dst, n, "runs/%s-%s", c->preset[0] ? c->preset : c->model, when);
+    }
+    if (c->resume && !dir_exists(dst)) return err_set(err, ERR_IO, "%s: no such run folder", dst);
+    return dir_make(dst, err);
+}
+
+// The lock is on the folder itself, so that no lock file is left behind however the run ends.
+int run_folder_lock(const char *dir, int resume, int *lock, Err *err) {
+    char last[RUN_PATH], prev[RUN_PATH], samples[RUN_PATH];
+    *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0) return err_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
+    int rc = 0;
+    if (flock(*lock, LOCK_EX | LOCK_NB))
+        rc = err_set(err, ERR_ARG, "%s: another run is writing into this folder", dir);
+    if (!rc) rc = run_path(last, dir, RUN_LAST, err) || run_path(prev, dir, RUN_PREV, err);
+    if (!rc && !resume && (file_exists(last) || file_exists(prev)))
+        rc = err_set(err, ERR_ARG,
+                     "%s: already holds a run; --resume continues it, another --out starts anew",
+                     dir);
+    if (!rc) rc = run_path(samples, dir, RUN_SAMPLES, err) || dir_make(samples, err);
+    if (!rc) return 0;
+    close(*lock);
+    *lock = -1;
+    return -1;
+}

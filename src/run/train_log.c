@@ -1,0 +1,83 @@
+// train_log.c - see train_log.h.
+#include "run/train_log.h"
+#include "run/folder.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *const log_name[N_LOG] = {
+    [LOG_STEP] = "step",         [LOG_EPOCH] = "epoch",
+    [LOG_SECONDS] = "seconds",   [LOG_LR] = "lr",
+    [LOG_LOSS] = "loss",         [LOG_CE] = "ce",
+    [LOG_ACCURACY] = "accuracy", [LOG_FX] = "fx",
+    [LOG_FXQ] = "fxq",           [LOG_GAP] = "gap",
+    [LOG_CLIMB] = "climb",       [LOG_VALID] = "valid_accuracy",
+};
+
+// The value of the device's row that each shows (-1: none of them), and how it is printed: so many
+// digits, after the point where it is fixed, else significant ones.
+static const struct { int row, digits, fixed; } columns[N_LOG] = {
+    [LOG_STEP] = { -1, 0, 1 },             [LOG_EPOCH] = { -1, 4, 1 },
+    [LOG_SECONDS] = { -1, 2, 1 },          [LOG_LR] = { ROW_LR, 6, 0 },
+    [LOG_LOSS] = { ROW_LOSS, 6, 0 },       [LOG_CE] = { ROW_CE, 6, 0 },
+    [LOG_ACCURACY] = { ROW_RIGHT, 4, 1 },  [LOG_FX] = { ROW_FX, 6, 0 },
+    [LOG_FXQ] = { ROW_FXQ, 6, 0 },         [LOG_GAP] = { ROW_GAP, 5, 0 },
+    [LOG_CLIMB] = { ROW_CLIMB, 4, 0 },     [LOG_VALID] = { -1, 4, 1 },
+};
+
+static void head_line(char *dst, size_t n) {
+    size_t at = 0;
+    for (int k = 0; k < N_LOG; k++)
+        at += (size_t)snprintf(dst + at, n - at, "%s%c", log_name[k], k + 1 < N_LOG ? '\t' : '\n');
+}
+
+int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
+    char line[512], head[256];
+    train_log_close(log);
+    head_line(head, sizeof head);
+    if (run_path(log->path, dir, RUN_LOG, err)) return -1;
+    log->f = fopen(log->path, "r+");
+    if (!log->f) log->f = fopen(log->path, "w+");
+    if (!log->f) return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
+    long keep = 0;
+    while (fgets(line, sizeof line, log->f)) {
+        const int first = keep == 0, whole = strchr(line, '\n') != NULL;
+        if (!whole || (first && strcmp(line, head)) ||
+            (!first && strtoull(line, NULL, 10) >= step))
+            break;
+        keep = ftell(log->f);
+    }
+    if (fseek(log->f, keep, SEEK_SET) || ftruncate(fileno(log->f), keep))
+        return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
+    if (keep == 0) fputs(head, log->f);
+    log->next = step;
+    return 0;
+}
+
+void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW],
+                   double valid) {
+    const double other[N_LOG] = { [LOG_STEP] = (double)log->next, [LOG_EPOCH] = epoch,
+                                  [LOG_SECONDS] = seconds, [LOG_VALID] = valid };
+    for (int k = 0; k < N_LOG; k++) {
+        const double v = columns[k].row >= 0 ? (double)row[columns[k].row] : other[k];
+        if (k) fputc('\t', log->f);
+        if (k == LOG_VALID && isnan(v)) continue;
+        fprintf(log->f, columns[k].fixed ? "%.*f" : "%.*g", columns[k].digits, v);
+    }
+    fputc('\n', log->f);
+    log->next++;
+}
+
+int train_log_flush(TrainLog *log, Err *err) {
+    if (fflush(log->f) || ferror(log->f))
+        return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
+    return 0;
+}
+
+void train_log_close(TrainLog *log) {
+    if (log->f) fclose(log->f);
+    log->f = NULL;
+}

@@ -1,0 +1,28 @@
+// train_log.h - log.tsv, one line per training step: its columns, for the run that writes it and
+// for all who read it, and the writer.
+#ifndef TRAIN_LOG_H
+#define TRAIN_LOG_H
+#include "dev/backend.h"
+#include <stdio.h>
+
+typedef enum {
+    LOG_STEP, LOG_EPOCH, LOG_SECONDS, LOG_LR, LOG_LOSS, LOG_CE, LOG_ACCURACY, LOG_FX, LOG_FXQ,
+    LOG_GAP, LOG_CLIMB, LOG_VALID, N_LOG
+} LogColumn;
+
+extern const char *const log_name[N_LOG];       // of the columns, as in the file's first line
+
+typedef struct {
+    FILE    *f;                     // NULL: closed
+    uint64_t next;                  // the first step that is not in the file yet
+    char     path[600];
+} TrainLog;
+
+// Opens the run folder's log for appending, cut back to the lines before `step`.
+int  train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err);
+// Appends step log->next. row: its device row; valid: the validation accuracy after it, or NaN.
+void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW],
+                   double valid);
+int  train_log_flush(TrainLog *log, Err *err);
+void train_log_close(TrainLog *log);
+#endif
