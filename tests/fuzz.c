@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "jempp.h"
 #include "run/ckpt.h"
-#include "data/data_files.h"
+#include "data/formats.h"
 #include "data/fetch.h"
 #include "run/fit.h"
 #include "run/model.h"

@@ -2,7 +2,7 @@
 #include "data/data.h"
 #include "base/file.h"
 #include "base/rng.h"
-#include "data/data_files.h"
+#include "data/formats.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-// data.h - image sets by name, as bytes on the host.
+// data.h - the data room: image sets by name, one file per format, downloads and OOD sets, as bytes on
+// the host. It uses base alone: no device, no network.
 #ifndef DATA_H
 #define DATA_H
 #include "base/arena.h"

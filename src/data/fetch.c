@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/md5.h"
-#include "data/data_files.h"
+#include "data/formats.h"
 #include "base/events.h"
 #include <archive.h>
 #include <archive_entry.h>

@@ -1,7 +1,7 @@
 // ood_sets.c - see ood_sets.h.
 #include "data/ood_sets.h"
 #include "base/rng.h"
-#include "data/data_files.h"
+#include "data/formats.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,8 +66,7 @@ static int read_set(Set *s, const char *name, const Set *in, const DataOpts *o, 
     return read_pictures(s, name + 7, in->c, in->side, err);
 }
 
-int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o,
-                 Err *err) {
+int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o, Err *err) {
     const int kind = made_kind(name);
     *s = (Set){ 0 };
     int rc = kind < N_MADE ? make_up(s, (Made)kind, in, limit, o->seed, err)

@@ -1,18 +1,24 @@
-// data_files.h - the readers behind data.h, one a format, and what they share.
+// formats.h - the readers behind data.h, one file per format, and what they share (formats.c).
 //
 // A reader fills n, x and y of a set whose other fields are known, unless it says that it finds
 // them. All it allocates is in the set's arena, also when it fails. Every size, count and label is
 // checked before it is used.
-#ifndef DATA_FILES_H
-#define DATA_FILES_H
+#ifndef FORMATS_H
+#define FORMATS_H
 #include "data/data.h"
 
 enum { MAX_CLASSES = 1000, MAX_PICTURES = 4000000, MAX_SIDE = 1024, MAX_PATH = 512 };
+enum { CIFAR_PIXELS = 3 * 32 * 32 };
 
 // x and y for n pictures of the set's c and side, 1 <= n <= MAX_PICTURES.
 int set_alloc(Set *s, size_t n, Err *err);
 // "0", "1", ... as the names of the set's classes.
 int number_names(Set *s, Err *err);
+// Fails with "FILE: record N: label L, expected FIRST to LAST".
+int bad_label(const char *path, size_t record, double label, int first, int last, Err *err);
+// The size of a regular file of at most `max` bytes; asked before libraries open a file, because a
+// pipe would block them.
+int regular_size(const char *path, uint64_t max, uint64_t *size, Err *err);
 // The folder for downloads when none was named: $JEMPP_DATA, or jempp in the user's data folder.
 int data_home(char dst[MAX_PATH], Err *err);
 
@@ -27,7 +33,7 @@ int read_cifar_any(Set *s, const char *path, Err *err);
 int read_idx(Set *s, const char *images, const char *labels, Err *err);
 // SVHN's cropped digits: a MATLAB 5 file with X[32][32][3][n] and y[n], where 10 stands for 0.
 int read_svhn(Set *s, const char *path, Err *err);
-// A folder of PNG and JPEG pictures, one subfolder a class; finds all of the set's fields.
+// A folder of PNG and JPEG pictures, one subfolder per class; finds all of the set's fields.
 int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err);
 // Every picture of a folder's test half, else of the folder, else of its subfolders, as c planes of
 // side x side; labels do not count. Finds all of the set's fields.

@@ -1,0 +1,230 @@
+// folder.c - folders of pictures, one subfolder per class; see formats.h.
+#include "base/file.h"
+#include "base/image.h"
+#include "base/rng.h"
+#include "data/formats.h"
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+int picture_load(uint8_t *dst, const char *path, int c, int side, Err *err) {
+    Image whole, square;
+    if (image_read(&whole, path, c, err)) return -1;
+    const int rc = image_square(&square, &whole, side, err);
+    image_free(&whole);
+    if (rc) return err_prefix(err, "%s", path);
+    const size_t pixels = (size_t)side * (size_t)side;
+    for (size_t k = 0; k < (size_t)c; k++)
+        for (size_t i = 0; i < pixels; i++) dst[k * pixels + i] = square.p[i * (size_t)c + k];
+    image_free(&square);
+    return 0;
+}
+
+typedef struct {
+    Arena arena;
+    const char **name;
+    int n;
+} Names;
+
+static int visible(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+// By bytes, so that classes have the same numbers in every locale.
+static int by_bytes(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int is_picture(const char *dir, const char *name) {
+    (void)dir;
+    const char *dot = strrchr(name, '.');
+    return dot &&
+           (!strcasecmp(dot, ".png") || !strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg"));
+}
+
+static int is_folder(const char *dir, const char *name) {
+    char path[PATH_MAX];
+    return !path_join(path, sizeof path, dir, name, NULL) && dir_exists(path);
+}
+
+// The names in dir that `wanted` wants, sorted. arena_free(&names->arena) ends them.
+static int list_names(Names *names, const char *dir, int wanted(const char *, const char *),
+                      Err *err) {
+    *names = (Names){ 0 };
+    struct dirent **entry;
+    const int n = scandir(dir, &entry, visible, by_bytes);
+    if (n < 0) return err_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
+    names->name = arena_alloc(&names->arena, (size_t)n, sizeof *names->name);
+    for (int i = 0; i < n; i++) {
+        if (names->name && wanted(dir, entry[i]->d_name))
+            names->name[names->n++] = arena_strdup(&names->arena, entry[i]->d_name);
+        free(entry[i]);
+    }
+    free(entry);
+    if (!arena_ok(&names->arena, dir, err)) return 0;
+    arena_free(&names->arena);
+    return -1;
+}
+
+// The sorted subfolders of dir as the set's classes.
+static int folder_classes(Set *s, const char *dir, Err *err) {
+    Names found;
+    if (list_names(&found, dir, is_folder, err)) return -1;
+    s->classes = found.n;
+    s->class_name = arena_alloc(&s->arena, (size_t)found.n, sizeof *s->class_name);
+    for (int i = 0; s->class_name && i < found.n; i++)
+        s->class_name[i] = arena_strdup(&s->arena, found.name[i]);
+    arena_free(&found.arena);
+    if (s->classes < 1 || s->classes > MAX_CLASSES)
+        return err_set(err, ERR_DATA, "%s: %d subfolders, expected one a class, 1 to %d", dir,
+                       s->classes, MAX_CLASSES);
+    return arena_ok(&s->arena, s->name, err);
+}
+
+static int same_classes(const Set *s, const char *dir, const char *other, Err *err) {
+    Names found;
+    if (list_names(&found, other, is_folder, err)) return -1;
+    int rc = 0;
+    for (int i = 0; !rc && (i < s->classes || i < found.n); i++) {
+        const char *a = i < s->classes ? s->class_name[i] : NULL,
+                   *b = i < found.n ? found.name[i] : NULL;
+        if (a && b && !strcmp(a, b)) continue;
+        const int only_a = !b || (a && strcmp(a, b) < 0);
+        rc = err_set(err, ERR_DATA, "%s: no class '%s', which is in %s", only_a ? other : dir,
+                     only_a ? a : b, only_a ? dir : other);
+    }
+    arena_free(&found.arena);
+    return rc;
+}
+
+typedef struct {
+    Arena arena;
+    const char **path;
+    int *y;
+    size_t n, cap;
+} Pictures;
+
+static void add_picture(Pictures *p, const char *path, int y) {
+    if (p->n == p->cap) { // doubling: what is left behind is freed at the end
+        p->cap = p->cap ? 2 * p->cap : 1024;
+        const char **paths = arena_alloc(&p->arena, p->cap, sizeof *paths);
+        int *labels = arena_alloc(&p->arena, p->cap, sizeof *labels);
+        if (!paths || !labels) return;
+        if (p->n) memcpy(paths, p->path, p->n * sizeof *paths);
+        if (p->n) memcpy(labels, p->y, p->n * sizeof *labels);
+        p->path = paths;
+        p->y = labels;
+    }
+    p->path[p->n] = arena_strdup(&p->arena, path);
+    p->y[p->n++] = y;
+}
+
+// Which part of each class is taken: all of it, or one side of a cut by seed.
+typedef struct {
+    int cut;
+    Half half;
+    uint64_t seed;
+} ClassPart;
+
+// A tenth of each class is held out, but never all of it, so that training sees every class.
+static int in_part(const ClassPart *part, int y, int n, int i) {
+    if (!part->cut) return 1;
+    const Rng k = { part->seed, RNG_SPLIT, 1, (uint32_t)y }; // set_split has step 0
+    const uint32_t held = n > 1 ? (uint32_t)(n + 9) / 10 : 0;
+    return (rng_perm(k, (uint32_t)n, (uint32_t)i) < held) == (part->half == HALF_TEST);
+}
+
+static int list_class(Pictures *p, const char *dir, const char *name, int y, const ClassPart *part,
+                      Err *err) {
+    char sub[PATH_MAX], path[PATH_MAX];
+    Names found;
+    if (path_join(sub, sizeof sub, dir, name, err) || list_names(&found, sub, is_picture, err))
+        return -1;
+    int rc = found.n ? 0 : err_set(err, ERR_DATA, "%s: no PNG or JPEG picture", sub);
+    for (int i = 0; !rc && i < found.n && !p->arena.failed; i++) {
+        if (!in_part(part, y, found.n, i)) continue;
+        rc = path_join(path, sizeof path, sub, found.name[i], err);
+        if (!rc) add_picture(p, path, y);
+    }
+    arena_free(&found.arena);
+    return rc;
+}
+
+static int decode_all(Set *s, const Pictures *p, Err *err) {
+    if (set_alloc(s, p->n, err)) return -1;
+    const size_t bytes = (size_t)s->c * (size_t)s->side * (size_t)s->side;
+    Err first = { 0 };
+    _Atomic int failed = 0;
+    #pragma omp parallel for schedule(dynamic, 16)
+    for (size_t i = 0; i < p->n; i++) {
+        Err e = { 0 };
+        s->y[i] = p->y[i];
+        if (failed || !picture_load(s->x + i * bytes, p->path[i], s->c, s->side, &e)) continue;
+        failed = 1;
+        #pragma omp critical
+        err_set(&first, e.kind, "%s", e.msg);
+    }
+    return failed ? err_set(err, first.kind, "%s", first.msg) : 0;
+}
+
+// A half of its own is a folder of folders: a class of pictures may well be called "train".
+static int is_half(const char *dir, const char *name) {
+    char path[PATH_MAX];
+    Names found;
+    if (path_join(path, sizeof path, dir, name, NULL) || !dir_exists(path)) return 0;
+    if (list_names(&found, path, is_folder, NULL)) return 0;
+    arena_free(&found.arena);
+    return found.n > 0;
+}
+
+int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err) {
+    if (!dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
+    const char *name[] = { "train", "test" };
+    const int has[] = { is_half(dir, "train"), is_half(dir, "test") };
+    const ClassPart part = { .cut = !has[HALF_TEST], .half = half, .seed = o->seed };
+    char sub[PATH_MAX], other[PATH_MAX];
+    if (has[HALF_TEST] && !has[half])
+        return err_set(err, ERR_DATA, "%s: has test/ but no train/ with a subfolder a class", dir);
+    const char *own = has[half] ? name[half] : has[HALF_TRAIN] ? name[HALF_TRAIN] : "";
+    if (path_join(sub, sizeof sub, dir, own, err) || folder_classes(s, sub, err)) return -1;
+    if (has[HALF_TRAIN] && has[HALF_TEST] &&
+        (path_join(other, sizeof other, dir, name[!half], err) || same_classes(s, sub, other, err)))
+        return -1;
+    s->c = o->channels ? o->channels : 3;
+    s->side = o->side ? o->side : 32;
+    s->flip = 1;
+    Pictures p = { 0 };
+    int rc = 0;
+    for (int i = 0; i < s->classes && !rc; i++)
+        rc = list_class(&p, sub, s->class_name[i], i, &part, err);
+    if (!rc) rc = arena_ok(&p.arena, s->name, err);
+    if (!rc && p.n == 0)
+        rc = err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
+    if (!rc) rc = decode_all(s, &p, err);
+    arena_free(&p.arena);
+    return rc;
+}
+
+int read_pictures(Set *s, const char *dir, int c, int side, Err *err) {
+    const DataOpts o = { .side = side, .channels = c };
+    const ClassPart all = { .cut = 0 };
+    Names own, sub;
+    if (!dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
+    if (is_half(dir, "test")) return read_folder(s, dir, HALF_TEST, &o, err);
+    if (list_names(&own, dir, is_picture, err)) return -1;
+    arena_free(&own.arena);
+    if (list_names(&sub, dir, is_folder, err)) return -1;
+    Pictures p = { 0 };
+    const int flat = own.n || !sub.n;
+    int rc = flat ? list_class(&p, dir, "", 0, &all, err) : 0;
+    for (int i = 0; !flat && i < sub.n && !rc; i++)
+        rc = list_class(&p, dir, sub.name[i], 0, &all, err);
+    arena_free(&sub.arena);
+    *s = (Set){ .arena = s->arena, .c = c, .side = side, .classes = 1 };
+    snprintf(s->from, sizeof s->from, "%s", dir);
+    if (!rc) rc = arena_ok(&p.arena, dir, err) || number_names(s, err) || decode_all(s, &p, err);
+    arena_free(&p.arena);
+    return rc;
+}
