@@ -63,7 +63,7 @@ int jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *e
 
 int jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *err) {
     Err e = { 0 };
-    return scorer_images(&j->scorer, images, n, logits, &e) ? api_fail(err, &e) : 0;
+    return model_logits(j, images, n, logits, &e) ? api_fail(err, &e) : 0;
 }
 
 float jempp_score(const Jempp *j, const float *logits, float *p) {

@@ -49,3 +49,7 @@ void dev_close(Dev *dev) {
 int dev_check(const Dev *dev, Err *err) {
     return dev->err.kind ? err_set(err, dev->err.kind, "%s", dev->err.msg) : 0;
 }
+
+void dev_recover(Dev *dev) {
+    if (dev->err.kind == ERR_MEM) dev->err = (Err){ 0 };
+}

@@ -38,6 +38,7 @@ typedef struct {                      // a convolution of one shape, y = conv(x)
     int     size, stride, pad;
     int     x_plain, y_plain;         // the stem reads images; the head is plain on both sides
     int     want;                     // which gradients will be asked for
+    int     run_few;                  // not timed: opening must not cost more than running
     Filter *filter;
     void   *impl;                     // made by conv_open
     const char *how[3];               // names of the implementations: forward, dx, dw (NULL: none)
@@ -256,6 +257,8 @@ extern const char *const dev_names[];         // all but "auto", the first choic
 // in `note` (which may be NULL). Others than ref are modules (base/module.h).
 int  dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Err *err);
 void dev_close(Dev *dev);
+// Forgets an allocation that failed, once everything that was allocated along with it is freed.
+void dev_recover(Dev *dev);
 int  dev_check(const Dev *dev, Err *err);     // 0, or -1 and the device's first error
 
 // What a module (jempp-cpu.so, jempp-cuda.so) exports as "jempp_backend": it changes the table,

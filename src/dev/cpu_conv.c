@@ -336,6 +336,7 @@ static int choose_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitiv
              c->y.c, c->size, c->stride, c->pad);
     const int known = cpu_choice(cpu_of(dev), key);
     if (known >= 0) return known;
+    if (c->run_few) return 0;
     const int winner = time_winograd(dev, c, dir, direct, s);
     if (!dev->err.kind) cpu_choose(dev, key, winner);
     return winner;

@@ -100,7 +100,7 @@ static int by_cls(const void *a, const void *b) {
 static int judge(Sheets *s, Err *err) {
     const int C = s->classes;
     float *z = malloc((size_t)s->n * (size_t)C * sizeof *z);
-    const int rc = z ? scorer_images(&s->m->scorer, s->pool, s->n, z, err)
+    const int rc = z ? model_logits(s->m, s->pool, s->n, z, err)
                      : err_set(err, ERR_MEM, "out of memory for samples");
     for (int i = 0; !rc && i < s->n; i++) {
         const float *row = z + (size_t)i * (size_t)C;

@@ -4,11 +4,15 @@
 #include <string.h>
 
 int scorer_open(Scorer *s, Net *net, int batch, void *shared, size_t bytes, Err *err) {
+    return scorer_open_as(s, net, batch, MODE_INFER, shared, bytes, err);
+}
+
+int scorer_open_as(Scorer *s, Net *net, int batch, int mode, void *shared, size_t bytes, Err *err) {
     *s = (Scorer){ .net = net, .batch = batch };
     Dev *dev = net->dev;
     const size_t dim = tensor_len(&net->act[0]),
                  wide = dim > (size_t)net->spec.classes ? dim : (size_t)net->spec.classes;
-    if (pass_open(&s->pass, net, batch, MODE_INFER, err)) return -1;
+    if (pass_open(&s->pass, net, batch, mode, err)) return -1;
     if (s->pass.bytes > bytes) shared = s->mem = dev->be.alloc(dev, s->pass.bytes, "inference");
     s->x = dev->be.alloc(dev, (size_t)batch * dim * sizeof(real), "a batch");
     s->index = dev->be.alloc(dev, (size_t)batch * sizeof(int), "a batch");

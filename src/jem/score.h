@@ -18,6 +18,8 @@ typedef struct {                // inference over sets on the device, a batch at
 
 // shared: memory that other passes use too, and its size (NULL: the scorer takes its own).
 int  scorer_open(Scorer *s, Net *net, int batch, void *shared, size_t bytes, Err *err);
+// The same with another mode than MODE_INFER (net.h).
+int  scorer_open_as(Scorer *s, Net *net, int batch, int mode, void *shared, size_t bytes, Err *err);
 void scorer_close(Scorer *s);
 // Logits [n][classes] of images first .. first + n of the set; of host images [n][dim] in [-1, 1].
 int  scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err *err);

@@ -249,6 +249,7 @@ int pass_open(Pass *p, Net *net, int batch, int mode, Err *err) {
                              .x_plain = is_plain(net, op->x),
                              .y_plain = is_plain(net, op->y),
                              .want = mode & (WANT_DX | WANT_DW),
+                             .run_few = mode & RUN_FEW,
                              .filter = &net->filter[op->filter] };
         if (op->x == 0 && !(mode & WANT_DX)) p->conv[i].want &= WANT_DW;
         else if (mode & WANT_DW) p->conv[i].want |= WANT_DX;

@@ -74,6 +74,7 @@ void op_describe(const Net *net, const Op *op, char *dst, size_t n);  // "conv 3
 enum {                          // Pass.mode, beside WANT_DX and WANT_DW
     STATS_RUNNING = 4,          // normalise with the running statistics
     STATS_UPDATE = 8,           // move the running statistics
+    RUN_FEW = 16,               // it runs a few times: kernels are chosen without timing them
     MODE_TRAIN = WANT_DW | STATS_UPDATE,
     MODE_SAMPLE = WANT_DX,
     MODE_INFER = STATS_RUNNING,

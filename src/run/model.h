@@ -6,12 +6,18 @@
 #include "jem/starts.h"
 #include "run/folder.h"
 
+typedef struct Sampler Sampler;
+
+enum { N_SCORERS = 32, MANY_IMAGES = 512 };
+
 typedef struct Jempp {         // Jempp: jempp.h's name for it
     Config   cfg;               // the run's options; device, threads and data-dir are the user's
     char     path[RUN_PATH], run[RUN_PATH];    // run: the folder, or "" for a lone file
     Dev      dev;
     Net      net;
-    Scorer   scorer;
+    Scorer   scorer[N_SCORERS]; // for up to 2^i images at once, opened when needed
+    uint64_t scored;            // images so far: past MANY_IMAGES kernels are chosen by timing
+    Sampler *sampler;           // what sampling keeps between calls, or NULL
     Arena    arena;
     const char **class_name;
     float    threshold;         // NaN: unknown
@@ -22,8 +28,11 @@ typedef struct Jempp {         // Jempp: jempp.h's name for it
 
 int  model_open(Model *m, const Config *use, const char *path, Err *err);
 void model_close(Model *m);
-// Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: what each was started
-// as, or -1.
+void sampler_free(Model *m);    // what sampling kept; the next call begins afresh
+// Logits [n][classes] of host images [n][dim] in [-1, 1].
+int  model_logits(Model *m, const float *images, int n, float *logits, Err *err);
+// Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: the class that each
+// was started as, or -1; may be NULL.
 int  model_sample(Model *m, const Config *use, const Events *ev, int n, float *images,
                   int *class_of, Err *err);
 #endif

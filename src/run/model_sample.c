@@ -1,0 +1,383 @@
+// model_sample.c - draws images from a model; see model.h.
+#include "base/image.h"
+#include "base/safetensors.h"
+#include "jem/metrics.h"
+#include "jem/sample.h"
+#include "jem/train.h"
+#include "run/fit.h"
+#include "run/model.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// What a model keeps from one call to the next.
+struct Sampler {
+    StartKind kind;             // of the chain starts that are open
+    Starts    starts;           // starts.dev NULL: not open
+    Bytes     bytes;            // the run's training images on the device, where they were found
+    Pass      pass;             // pass.net NULL: not open
+    void     *mem;              // the pass's, on the device
+    real     *x, *sums;         // on the device: a batch of images; what the head adds up
+    int      *y;                // on the device
+    real     *host;             // a batch
+};
+
+typedef struct {                // one call
+    Model   *m;
+    Sampler *s;
+    Config   cfg;               // the run's, with the options of this call
+    const Events *ev;
+    char     wanted[1000];      // by class
+    int      n_wanted;
+    Image   *frame;             // of the animation
+    int      n_frame;
+} Draw;
+
+// ---- what is kept --------------------------------------------------------------------------------
+
+static void close_starts(Sampler *s, Dev *dev) {
+    if (s->starts.dev) starts_close(&s->starts);
+    bytes_free(&s->bytes, dev);
+    s->starts = (Starts){ 0 };
+}
+
+static void close_pass(Sampler *s, Dev *dev) {
+    pass_close(&s->pass);
+    void *all[] = { s->mem, s->x, s->y, s->sums };
+    for (int i = 0; i < 4; i++) dev->be.free(dev, all[i]);
+    free(s->host);
+    s->mem = s->x = s->sums = s->host = NULL;
+    s->y = NULL;
+}
+
+void sampler_free(Model *m) {
+    if (!m->sampler) return;
+    close_starts(m->sampler, &m->dev);
+    close_pass(m->sampler, &m->dev);
+    free(m->sampler);
+    m->sampler = NULL;
+}
+
+static int starts_from_images(Sampler *s, Model *m, StartKind kind, const Set *set, Err *err) {
+    return bytes_upload(&s->bytes, &m->dev, set, err) ||
+           starts_open(&s->starts, &m->dev, kind, &s->bytes, set->x, set->y, set->classes, err);
+}
+
+// The low-rank Gaussians that a model carries.
+static int starts_from_model(Sampler *s, Model *m, StartKind kind, const Events *ev, Err *err) {
+    if (!m->n_group)
+        return err_set(err, ERR_DATA,
+                       "%s: carries no chain starts and its training images (%s) are not found; "
+                       "--data-dir says where they are, --start uniform does without",
+                       m->path, m->cfg.data);
+    char line[128];
+    snprintf(line, sizeof line,
+             "chains start from the model's own rank-%d factors: its training images are not here",
+             m->rank);
+    tell_line(ev, line);
+    return starts_open_model(&s->starts, &m->dev, kind, m->net.spec.classes, m->n_group,
+                             (int)tensor_len(&m->net.act[0]), m->rank, m->mean, m->factor, err);
+}
+
+// The run's own images give exact starts; without them the model's low-rank ones serve.
+static int open_starts(Sampler *s, Model *m, StartKind kind, const Events *ev, Err *err) {
+    const NetSpec *spec = &m->net.spec;
+    s->kind = kind;
+    if (kind == START_UNIFORM)
+        return starts_open_model(&s->starts, &m->dev, kind, spec->classes, 0,
+                                 (int)tensor_len(&m->net.act[0]), 0, NULL, NULL, err);
+    Set set = { 0 }, valid = { 0 };
+    Err none = { 0 };
+    const int usable = !fit_images(&m->cfg, &set, &valid, &none) && set.c == spec->channels &&
+                       set.side == spec->side && set.classes == spec->classes;
+    set_free(&valid);
+    int rc = stopped(ev, err);
+    if (!rc && usable) rc = starts_from_images(s, m, kind, &set, err);
+    set_free(&set);
+    return rc || usable ? rc : starts_from_model(s, m, kind, ev, err);
+}
+
+static int open_pass(Sampler *s, Model *m, int batch, Err *err) {
+    Dev *dev = &m->dev;
+    const size_t B = (size_t)batch, dim = tensor_len(&m->net.act[0]);
+    if (pass_open(&s->pass, &m->net, batch, MODE_SAMPLE, err)) return -1;
+    s->mem = dev->be.alloc(dev, s->pass.bytes, "sampling");
+    s->x = dev->be.alloc(dev, B * dim * sizeof(real), "samples");
+    s->y = dev->be.alloc(dev, B * sizeof(int), "samples");
+    s->sums = dev->be.alloc(dev, N_SUM * sizeof(real), "samples");
+    if (dev_check(dev, err)) return -1;
+    s->host = malloc(B * dim * sizeof *s->host);
+    if (!s->host) return err_set(err, ERR_MEM, "out of memory for %d samples", batch);
+    pass_bind(&s->pass, s->mem);
+    return 0;
+}
+
+// What this call needs and the last one did not leave. A failure closes it, so that the next call
+// begins afresh.
+static int sampler_open(Draw *d, Err *err) {
+    Model *m = d->m;
+    Sampler *s = d->s = m->sampler;
+    const StartKind kind = (StartKind)d->cfg.start;
+    if (s->starts.dev && s->kind != kind) close_starts(s, &m->dev);
+    if (s->pass.net && s->pass.batch != d->cfg.batch) close_pass(s, &m->dev);
+    if ((!s->starts.dev && open_starts(s, m, kind, d->ev, err)) ||
+        (!s->pass.net && open_pass(s, m, d->cfg.batch, err))) {
+        close_starts(s, &m->dev);
+        close_pass(s, &m->dev);
+        dev_recover(&m->dev);
+        return -1;
+    }
+    return 0;
+}
+
+// ---- classes -------------------------------------------------------------------------------------
+
+static int no_such_class(const Model *m, const char *name, Err *err) {
+    enum { MOST = 12 };
+    const int n = m->net.spec.classes;
+    char list[600] = "";
+    for (int i = 0; i < n && i < MOST; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.40s", i ? ", " : "",
+                 m->class_name[i]);
+    return err_set(err, ERR_ARG, "--class %s: the model's %d classes are %s%s", name, n, list,
+                   n > MOST ? ", ..." : "");
+}
+
+static int choose_classes(Draw *d, Err *err) {
+    const Model *m = d->m;
+    const int n = m->net.spec.classes;
+    char list[sizeof d->cfg.classes], *at = list, *name;
+    memset(d->wanted, d->cfg.classes[0] ? 0 : 1, sizeof d->wanted);
+    d->n_wanted = d->cfg.classes[0] ? 0 : n;
+    snprintf(list, sizeof list, "%s", d->cfg.classes);
+    while ((name = strsep(&at, ",")) && *name) {
+        int i = 0;
+        char *end;
+        const long number = strtol(name, &end, 10);
+        while (i < n && strcmp(m->class_name[i], name) != 0) i++;
+        if (i == n && !*end && number >= 0 && number < n) i = (int)number;
+        if (i == n) return no_such_class(m, name, err);
+        d->n_wanted += !d->wanted[i];
+        d->wanted[i] = 1;
+    }
+    return 0;
+}
+
+// ---- drawing -------------------------------------------------------------------------------------
+
+static void to_floats(float *dst, const real *src, size_t n) {
+    for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
+}
+
+// A picture of the whole batch as it stands now.
+static int add_frame(Draw *d, Err *err) {
+    const size_t n = (size_t)d->cfg.batch * tensor_len(&d->m->net.act[0]);
+    const NetSpec *spec = &d->m->net.spec;
+    float *x = malloc(n * sizeof *x);
+    Image *more = realloc(d->frame, (size_t)(d->n_frame + 1) * sizeof *more);
+    if (more) d->frame = more;
+    int rc = x && more ? 0 : err_set(err, ERR_MEM, "out of memory for an animation");
+    if (!rc) {
+        d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, n * sizeof(real));
+        to_floats(x, d->s->host, n);
+        int cols = 1;
+        while (cols * cols < d->cfg.batch) cols++;
+        rc = image_grid(&d->frame[d->n_frame], x, d->cfg.batch, spec->channels, spec->side, cols, 1,
+                        d->cfg.zoom, err);
+        if (!rc) d->n_frame++;
+    }
+    free(x);
+    return rc;
+}
+
+// One full batch with its classes mixed evenly, because batch norm makes a sample depend on its batch.
+static int draw_batch(Draw *d, int batch_no, int steps, int animate, int *cls, Err *err) {
+    Dev *dev = &d->m->dev;
+    const int B = d->cfg.batch, C = d->m->net.spec.classes;
+    const uint64_t seed = (uint64_t)d->cfg.seed + 0x5a5a;           // not the training's numbers
+    int *number = malloc((size_t)B * sizeof *number);
+    if (!number) return err_set(err, ERR_MEM, "out of memory for samples");
+    for (int i = 0; i < B; i++) number[i] = batch_no * B + i, cls[i] = (batch_no * B + i) % C;
+    starts_draw(&d->s->starts, seed, number, cls, B, d->s->x, B);
+    free(number);
+    dev->be.copy_in(dev, d->s->y, cls, (size_t)B * sizeof *cls);
+    Chain chain = chain_of(&d->cfg);
+    if (d->cfg.classes[0])
+        chain.energy = (Energy){ .b = 1 }; // a class was asked for: climb its logit
+    chain.steps = 1;
+    for (int k = 0; k < steps; k++) {
+        if (animate && add_frame(d, err)) return -1;
+        const Rng key = { .seed = seed + (uint64_t)batch_no,
+                          .stream = RNG_LANGEVIN,
+                          .step = (uint32_t)k };
+        sample_run(&d->s->pass, &chain, d->s->x, d->s->y, d->s->sums, key, NULL);
+        if (stopped(d->ev, err)) return -1;
+    }
+    return (animate && add_frame(d, err)) || dev_check(dev, err);
+}
+
+static int from_chains(Draw *d, int steps, int n, float *images, int *class_of, Err *err) {
+    const size_t dim = tensor_len(&d->m->net.act[0]);
+    const int B = d->cfg.batch;
+    int *cls = malloc((size_t)B * sizeof *cls),
+        rc = cls ? 0 : err_set(err, ERR_MEM, "out of memory for samples");
+    tell_progress(d->ev, 0, (uint64_t)n, "images", "");
+    for (int have = 0, batch_no = 0; !rc && have < n; batch_no++) {
+        rc = draw_batch(d, batch_no, steps, batch_no == 0 && d->cfg.animation[0], cls, err);
+        if (rc) break;
+        d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, (size_t)B * dim * sizeof(real));
+        for (int i = 0; i < B && have < n; i++) {
+            if (!d->wanted[cls[i]]) continue;
+            to_floats(images + (size_t)have * dim, d->s->host + (size_t)i * dim, dim);
+            class_of[have++] = d->s->starts.n_group > 1 || d->cfg.classes[0] ? cls[i] : -1;
+        }
+        tell_progress(d->ev, (uint64_t)have, (uint64_t)n, "images", "");
+    }
+    free(cls);
+    if (!rc && d->cfg.animation[0])
+        rc = image_write_webp(d->frame, d->n_frame, 80, d->cfg.animation, err);
+    return rc;
+}
+
+static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
+    St st;
+    char path[RUN_PATH];
+    const size_t dim = tensor_len(&d->m->net.act[0]);
+    const int C = d->m->net.spec.classes;
+    if (!d->m->run[0])
+        return err_set(err, ERR_ARG,
+                       "%s: a lone model has no buffer; name its run folder, or --from fresh",
+                       d->m->path);
+    if (run_path(path, d->m->run, RUN_LAST, err) || st_open(&st, path, err)) return -1;
+    const StTensor *t = st_find(&st, "replay");
+    const size_t count = t ? (size_t)(t->bytes / st_type_size(t->type)) : 0, slots = count / dim;
+    float *all = t && slots && slots < 100000000 ? malloc(count * sizeof *all) : NULL;
+    int rc = all ? st_read_f32(&st, t, all, slots * dim, err)
+                 : err_set(err, ERR_DATA, "%s: has no replay buffer", path);
+    st_close(&st);
+    const Rng key = { .seed = (uint64_t)d->cfg.seed, .stream = RNG_EVAL };
+    int have = 0;
+    for (size_t i = 0; !rc && i < slots && have < n; i++) {
+        const int slot = (int)rng_perm(key, (uint32_t)slots, (uint32_t)i),
+                  c = slot_class(slot, (int)slots, C);
+        if (!d->wanted[c]) continue;
+        memcpy(images + (size_t)have * dim, all + (size_t)slot * dim, dim * sizeof *images);
+        class_of[have++] = d->m->cfg.conditional ? c : -1;
+    }
+    free(all);
+    if (!rc && have < n)
+        rc = err_set(err, ERR_ARG, "%s: the buffer has %d such images, %d were asked for", path,
+                     have, n);
+    return rc;
+}
+
+static int from_centres(Draw *d, int n, float *images, int *class_of, Err *err) {
+    const size_t dim = tensor_len(&d->m->net.act[0]);
+    int have = 0;
+    if (!d->m->mean) return err_set(err, ERR_DATA, "%s: carries no class centres", d->m->path);
+    for (int c = 0; c < d->m->n_group && have < n; c++) {
+        if (!d->wanted[c]) continue;
+        memcpy(images + (size_t)have * dim, d->m->mean + (size_t)c * dim, dim * sizeof *images);
+        class_of[have++] = c;
+    }
+    return have == n
+               ? 0
+               : err_set(err, ERR_ARG, "there are %d class centres, %d were asked for", have, n);
+}
+
+typedef struct {
+    double score;
+    int at;
+} Ranked;
+
+static int by_score(const void *a, const void *b) {
+    const double x = ((const Ranked *)a)->score, y = ((const Ranked *)b)->score;
+    return (x < y) - (x > y);
+}
+
+// Keeps the n highest (or lowest) of `drawn` by log p(x) or p(y|x), y being what it was started as or looks like.
+static int rank(Draw *d, int drawn, const float *all, const int *cls, int n, float *images,
+                int *class_of, Err *err) {
+    const size_t dim = tensor_len(&d->m->net.act[0]);
+    const int C = d->m->net.spec.classes;
+    float *logits = malloc((size_t)drawn * (size_t)C * sizeof *logits);
+    Ranked *r = malloc((size_t)drawn * sizeof *r);
+    int rc = logits && r ? model_logits(d->m, all, drawn, logits, err)
+                         : err_set(err, ERR_MEM, "out of memory for samples");
+    for (int i = 0; !rc && i < drawn; i++) {
+        const float *z = logits + (size_t)i * (size_t)C;
+        const double lse = logsumexp(z, C);
+        double top = (double)z[cls[i] >= 0 ? cls[i] : 0];
+        for (int c = 0; cls[i] < 0 && c < C; c++) top = fmax(top, (double)z[c]);
+        r[i] = (Ranked){ d->cfg.by == BY_PX ? lse : top - lse, i };
+    }
+    if (!rc) qsort(r, (size_t)drawn, sizeof *r, by_score);
+    for (int i = 0; !rc && i < n; i++) {
+        const int at = r[d->cfg.worst ? drawn - 1 - i : i].at;
+        memcpy(images + (size_t)i * dim, all + (size_t)at * dim, dim * sizeof *images);
+        class_of[i] = cls[at];
+    }
+    free(logits);
+    free(r);
+    return rc;
+}
+
+// The run's options, changed by those of this call.
+static int options_of(Draw *d, const Config *use, Err *err) {
+    d->cfg = d->m->cfg;
+    d->cfg.steps = FRESH_STEPS;
+    config_take(&d->cfg, use);
+    if (d->cfg.best && d->cfg.worst)
+        return err_set(err, ERR_ARG, "--best and --worst: one at a time");
+    return choose_classes(d, err);
+}
+
+static int draw(Draw *d, int n, float *images, int *class_of, Err *err) {
+    switch (d->cfg.from) {
+    case FROM_BUFFER:  return from_buffer(d, n, images, class_of, err);
+    case FROM_CENTRES: return from_centres(d, n, images, class_of, err);
+    case FROM_STARTS: return sampler_open(d, err) || from_chains(d, 0, n, images, class_of, err);
+    default: return sampler_open(d, err) || from_chains(d, d->cfg.steps, n, images, class_of, err);
+    }
+}
+
+// Draws --count images and keeps the n best or worst.
+static int draw_and_rank(Draw *d, int n, float *images, int *class_of, Err *err) {
+    const int drawn = d->cfg.count;
+    if (drawn < n)
+        return err_set(err, ERR_ARG, "of %d images (--count) the %d best cannot be kept", drawn, n);
+    float *all = malloc((size_t)drawn * tensor_len(&d->m->net.act[0]) * sizeof *all);
+    int *cls = malloc((size_t)drawn * sizeof *cls);
+    int rc = all && cls ? draw(d, drawn, all, cls, err)
+                        : err_set(err, ERR_MEM, "out of memory for %d samples", drawn);
+    if (!rc) rc = rank(d, drawn, all, cls, n, images, class_of, err);
+    free(all);
+    free(cls);
+    return rc;
+}
+
+static void draw_free(Draw *d) {
+    for (int i = 0; i < d->n_frame; i++) image_free(&d->frame[i]);
+    free(d->frame);
+    free(d);
+}
+
+int model_sample(Model *m, const Config *use, const Events *ev, int n, float *images, int *class_of,
+                 Err *err) {
+    Draw *d = calloc(1, sizeof *d);
+    int *cls = class_of ? class_of : calloc((size_t)n + 1, sizeof *cls);
+    if (!m->sampler) m->sampler = calloc(1, sizeof *m->sampler);
+    int rc = d && cls && m->sampler ? 0 : err_set(err, ERR_MEM, "out of memory for %d samples", n);
+    if (!rc) {
+        d->m = m;
+        d->ev = ev;
+        rc = options_of(d, use, err);
+    }
+    if (!rc)
+        rc = d->cfg.best || d->cfg.worst ? draw_and_rank(d, n, images, cls, err)
+                                         : draw(d, n, images, cls, err);
+    if (d) draw_free(d);
+    if (cls != class_of) free(cls);
+    return rc;
+}
