@@ -8,7 +8,7 @@
 
 typedef struct Sampler Sampler;
 
-enum { N_SCORERS = 32, MANY_IMAGES = 512 };
+enum { N_SCORERS = 32, MANY_IMAGES = 1024 };
 
 typedef struct Jempp {         // Jempp: jempp.h's name for it
     Config   cfg;               // the run's options; device, threads and data-dir are the user's
