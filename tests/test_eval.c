@@ -1,7 +1,7 @@
 // test_eval.c - metrics against scikit-learn's, attacks against foolbox's (both by
 // tools/make_golden_eval.py), and what evaluation is made of besides.
 #include "golden.h"
-#include "jem/attack.h"
+#include "jem/robust.h"
 #include "eval/eval.h"
 #include "jem/metrics.h"
 #include "data/ood_sets.h"

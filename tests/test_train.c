@@ -1,6 +1,7 @@
 // test_train.c - chain starts, the replay buffer, the step: laws, bookkeeping, repeatability.
 #include "testing.h"
 #include "jem/train.h"
+#include "run/train_bench.h"
 #include <stdio.h>
 
 enum { SIDE = 4, DIM = SIDE * SIDE };

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "api/bench.h"
-#include "data/data.h"
+#include "data/run_data.h"
 #include "api/help.h"
 #include "api/info.h"
 #include "run/model.h"
@@ -341,7 +341,7 @@ static void describe_half(FILE *f, const Set *s, Half half) {
 }
 
 static char *data_check_text(const Config *c, const char *name, Err *err) {
-    const DataOpts o = { data_dir(c), c->side, c->channels, (uint64_t)c->seed };
+    const DataOpts o = data_opts(c);
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);

@@ -3,8 +3,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/events.h"
-#include "api/info.h"
-#include "jem/train.h"
+#include "run/train_bench.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,10 +80,7 @@ static double stopwatch(Bench *b, Work *work, int i) {
 
 static int open_device(Bench *b, Err *err) {
     const Config *c = b->c;
-    const DevOpts o = { .threads = c->threads,
-                        .conv = (ConvChoice)c->conv,
-                        .precision = (Precision)c->precision,
-                        .deterministic = c->deterministic };
+    const DevOpts o = config_dev(c);
     char note[256];
     if (dev_open(&b->dev, c->device, &o, note, err)) return -1;
     snprintf(b->device, sizeof b->device, "%s: %s", b->dev.be.name, b->dev.be.describe(&b->dev));
@@ -122,7 +118,7 @@ static int open_images(Bench *b, Err *err) {
 
 static int bench_open(Bench *b, Err *err) {
     NetSpec spec;
-    if (info_spec(&spec, b->c, err) || net_build(&b->net, &spec, err)) return -1;
+    if (config_net(&spec, b->c, 0, 0, 0, err) || net_build(&b->net, &spec, err)) return -1;
     if (open_device(b, err) || net_alloc(&b->net, &b->dev, err)) return -1;
     if (net_init(&b->net, (uint64_t)b->c->seed, err) || open_passes(b, err)) return -1;
     return open_images(b, err);

@@ -22,15 +22,6 @@ typedef struct {
     const Config *record;                   // or NULL
 } Info;
 
-int info_spec(NetSpec *spec, const Config *c, Err *err) {
-    *spec = (NetSpec){ .channels = c->channels ? c->channels : 3,
-                       .side = c->side ? c->side : 32,
-                       .classes = c->n_classes ? c->n_classes : 10,
-                       .norm = (NormKind)c->norm,
-                       .stem = (StemKind)c->stem };
-    return net_parse(spec, c->model, err);
-}
-
 static void info_free(Info *in) {
     net_free(&in->net);
     if (in->on_device) dev_close(&in->dev);
@@ -38,10 +29,7 @@ static void info_free(Info *in) {
 
 // Opening the passes makes the device choose and pack its convolutions, which says what they take.
 static int open_device(Info *in, const Config *c, Err *err) {
-    const DevOpts o = { .threads = c->threads,
-                        .conv = (ConvChoice)c->conv,
-                        .precision = (Precision)c->precision,
-                        .deterministic = c->deterministic };
+    const DevOpts o = config_dev(c);
     if (dev_open(&in->dev, c->device, &o, NULL, err)) return -1;
     in->on_device = 1;
     snprintf(in->device, sizeof in->device, "%s: %s", in->dev.be.name,
@@ -179,7 +167,7 @@ char *info_text(const NetSpec *spec, const Config *c, const Config *record, Err 
     Info in = { .record = record };
     NetSpec described;
     char *text = NULL;
-    if (!spec && info_spec(&described, c, err)) return NULL;
+    if (!spec && config_net(&described, c, 0, 0, 0, err)) return NULL;
     if (net_build(&in.net, spec ? spec : &described, err)) return NULL;
     snprintf(in.model, sizeof in.model, "wrn-%d-%d", in.net.spec.depth, in.net.spec.width);
     if (!measure(&in, c, err)) text = c->json ? as_json(&in, c, err) : as_text(&in, c, err);

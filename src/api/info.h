@@ -8,6 +8,4 @@
 // memory is counted in plain fp32. `record` (may be NULL) is shown too: the options of the model's
 // training.
 char *info_text(const NetSpec *spec, const Config *c, const Config *record, Err *err);
-// What the options describe, for a set of 10 classes of 3 x 32 x 32 unless they say otherwise.
-int   info_spec(NetSpec *spec, const Config *c, Err *err);
 #endif

@@ -341,6 +341,26 @@ int config_preset(Config *c, const char *name, Err *err) {
     return unknown_preset(name, err);
 }
 
+// ---- what is opened with them ---------------------------------------------------------------
+
+DevOpts config_dev(const Config *c) {
+    return (DevOpts){ .threads = c->threads,
+                      .conv = c->conv,
+                      .precision = c->precision,
+                      .deterministic = c->deterministic };
+}
+
+static int first_of(int a, int b, int otherwise) { return a ? a : b ? b : otherwise; }
+
+int config_net(NetSpec *spec, const Config *c, int channels, int side, int classes, Err *err) {
+    *spec = (NetSpec){ .channels = first_of(channels, c->channels, 3),
+                       .side = first_of(side, c->side, 32),
+                       .classes = first_of(classes, c->n_classes, 10),
+                       .norm = c->norm,
+                       .stem = c->stem };
+    return net_parse(spec, c->model, err);
+}
+
 // ---- what fits together -------------------------------------------------------------------
 
 int config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
@@ -417,7 +437,7 @@ int config_check(const Config *c, Err *err) {
     if (c->best && c->worst)
         return err_set(err, ERR_ARG, "--best and --worst: expected one of them");
     if (config_fractions(c->decay_at, at, MAX_DROPS, err) < 0) return -1;
-    return check_length(c, err) || check_chains(c, err) || check_objective(c, err) ? -1 : 0;
+    return check_length(c, err) || check_chains(c, err) || check_objective(c, err);
 }
 
 int config_same_run(const Config *old, const Config *now, Err *err) {

@@ -11,20 +11,27 @@ typedef enum { START_INFORMATIVE, START_GAUSSIAN, START_UNIFORM } StartKind;
 typedef enum { PRIOR_UNIFORM, PRIOR_DATA } PriorKind;
 typedef enum { BN_REAL, BN_ALL } BnRule;                                    // whose statistics run
 typedef enum { ATTACK_NONE, ATTACK_LINF, ATTACK_L2 } AttackKind;
+typedef enum { LOSS_CE, LOSS_MARGIN } AttackLoss;
 typedef enum { FROM_FRESH, FROM_BUFFER, FROM_STARTS, FROM_CENTRES } SampleFrom;
 typedef enum { BY_PX, BY_PYX } SampleBy;
 typedef enum { SPLIT_TEST, SPLIT_VALID } EvalSplit;                       // whose images are judged
 
+// Flags and choices are as wide as an int, which is how the option table writes them.
 typedef struct {
     // run
     char   preset[64], data[256], data_dir[512], out[512], init[512];
     int    resume;
     char   device[16];
-    int    threads, precision, conv, deterministic;
+    int    threads;
+    Precision  precision;
+    ConvChoice conv;
+    int    deterministic;
     double seed;                    // a whole number below 2^53
     // network
     char   model[32];
-    int    norm, stem, side;        // side 0: as the data has it
+    NormKind norm;
+    StemKind stem;
+    int    side;                    // 0: as the data has it
     int    n_classes, channels;     // 0: as the data has them
     // length
     int    batch, iterations;
@@ -33,32 +40,43 @@ typedef struct {
     // chains
     int    steps, inner;
     double step_size, clip, noise;  // clip 0: no limit
-    int    clamp, start, prior, buffer, conditional;
+    int    clamp;
+    StartKind start;
+    PriorKind prior;
+    int    buffer, conditional;
     double reinit;
     // objective
-    int    px;
+    PxRule px;
     double px_weight, pyx_weight, pxy_weight, penalty, px_margin;
     double sigma;                   // noise on real images
     int    pad, flip;
-    int    bn_stats;
+    BnRule bn_stats;
     double bn_momentum;
-    // learning
-    int    optimizer, schedule, warmup;
+    // optimisation
+    OptimKind optimizer;
+    SchedKind schedule;
+    int    warmup;
     double lr, momentum, weight_decay, decay_factor, ema, sam, sam_from;
     char   decay_at[64];            // fractions of the run: "1/3,2/3,5/6"
     // adversarial training
-    int    attack, attack_steps;
+    AttackKind attack;
+    int    attack_steps;
     double attack_radius;           // in [0, 1] pixel units
     // evaluation
     char   tasks[128], ood[1024], attacks[128], radii[512];
-    int    split, limit, temperature, refine, draws, page;
-    int    attack_loss, restarts, random_start;
+    EvalSplit split;
+    int    limit, temperature, refine, draws, page;
+    AttackLoss attack_loss;
+    int    restarts, random_start;
     double input_noise, attack_step;
-    // care
+    // divergence
     double gap_limit, ce_limit, loss_limit, checkpoint_minutes;
     int    retries;
     // using a model: sample, predict, export, bench, data, ...
-    int    count, best, worst, from, by, json, half, zoom, columns, preview;
+    int    count, best, worst;
+    SampleFrom from;
+    SampleBy by;
+    int    json, half, zoom, columns, preview;
     char   classes[256], animation[512], url[1024];
     // which rows were set by the user, a preset or a file: not by config_defaults
     unsigned char given[128];
@@ -114,6 +132,10 @@ int  config_rising(const char *name, const char *text, double lo, double hi, con
                    double *dst, int max, Err *err);
 // "1/3,2/3,5/6" -> numbers that rise within (0, 1); how many, or -1 with err.
 int  config_fractions(const char *text, double *dst, int max, Err *err);
+// What a device and a network are opened with. 0 for channels, side or classes: as the options say,
+// else 3 x 32 x 32 and 10 classes.
+DevOpts config_dev(const Config *c);
+int  config_net(NetSpec *spec, const Config *c, int channels, int side, int classes, Err *err);
 // All options that `commands` has, a "key = value" line each; malloc'd.
 char *config_dump(const Config *c, unsigned commands);
 // What does not fit together (a Langevin clamp without steps, a half-given attack, ...).

@@ -4,6 +4,25 @@
 #include <stddef.h>
 
 #define AT(field) offsetof(Config, field), sizeof(((Config *)0)->field)
+
+// A choice is stored through an int: every enum must be as wide.
+#define AS_WIDE_AS_INT(type) _Static_assert(sizeof(type) == sizeof(int), #type)
+AS_WIDE_AS_INT(Precision);
+AS_WIDE_AS_INT(ConvChoice);
+AS_WIDE_AS_INT(NormKind);
+AS_WIDE_AS_INT(StemKind);
+AS_WIDE_AS_INT(StartKind);
+AS_WIDE_AS_INT(PriorKind);
+AS_WIDE_AS_INT(PxRule);
+AS_WIDE_AS_INT(BnRule);
+AS_WIDE_AS_INT(OptimKind);
+AS_WIDE_AS_INT(SchedKind);
+AS_WIDE_AS_INT(AttackKind);
+AS_WIDE_AS_INT(AttackLoss);
+AS_WIDE_AS_INT(EvalSplit);
+AS_WIDE_AS_INT(SampleFrom);
+AS_WIDE_AS_INT(SampleBy);
+
 // clang-format off
 enum {
     TRAIN = CMD_TRAIN, SAMPLE = CMD_SAMPLE, EXPORT = CMD_EXPORT, BENCH = CMD_BENCH, DATA = CMD_DATA,

@@ -3,11 +3,12 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/md5.h"
-#include "jem/attack.h"
+#include "jem/robust.h"
 #include "base/events.h"
 #include "base/version.h"
-#include "run/fit.h"
+#include "data/run_data.h"
 #include "run/folder.h"
+#include "run/train_bench.h"
 #include "jem/metrics.h"
 #include "data/ood_sets.h"
 #include "report/report.h"
@@ -433,7 +434,7 @@ static double epoch_minutes(Eval *e, double step_ms, double *iteration_ms) {
     c.conv = e->use->conv;
     if ((chains + 9) * step_ms * ALL < 60e3 && !train_bench(&c, TIMED, ms, e->ev, &none))
         *iteration_ms = fmin(ms[0], fmin(ms[1], ms[2]));
-    if (!isnan(*iteration_ms) && !fit_images(&c, &train, &valid, &none))
+    if (!isnan(*iteration_ms) && !run_images(&c, &train, &valid, &none))
         minutes = *iteration_ms * (double)(train.n / (size_t)c.batch) / 60e3;
     set_free(&train);
     set_free(&valid);
@@ -520,7 +521,7 @@ static int read_curve(Eval *e, CurvePlan *c, const char *name, Err *err) {
     snprintf(c->name, sizeof c->name, "%s", name);
     c->plan = (AttackPlan){ .l2 = l2,
                             .fgsm = fgsm,
-                            .loss = (AttackLoss)u->attack_loss,
+                            .loss = u->attack_loss,
                             .steps = u->attack_steps,
                             .restarts = u->restarts,
                             .random_start = u->random_start,
@@ -567,16 +568,17 @@ static int same_kind(const Eval *e, const Set *s, Err *err) {
     return 0;
 }
 
-static DataOpts data_opts(const Eval *e) {
-    const Config *run = &e->m->cfg;
-    return (DataOpts){ run->data_dir[0] ? run->data_dir : NULL, e->m->net.spec.side,
-                       e->m->net.spec.channels, (uint64_t)run->seed };
+static DataOpts data_opts_of(const Eval *e) {
+    DataOpts o = data_opts(&e->m->cfg);
+    o.side = e->m->net.spec.side;
+    o.channels = e->m->net.spec.channels;
+    return o;
 }
 
 static int load_outside(Eval *e, Err *err) {
     char list[sizeof e->use->ood], *at = list;
     const char *names[MAX_OUT + 1] = { 0 };
-    const DataOpts o = data_opts(e);
+    const DataOpts o = data_opts_of(e);
     int n = 0;
     snprintf(list, sizeof list, "%s", e->use->ood);
     if (!list[0]) ood_names(names, &e->test, o.dir);
@@ -594,7 +596,7 @@ static int load_outside(Eval *e, Err *err) {
 // The images that the run held out, for the option that asks for them.
 static int load_valid(const Eval *e, const char *option, Set *valid, Err *err) {
     Set train = { 0 };
-    const int rc = fit_images(&e->m->cfg, &train, valid, err);
+    const int rc = run_images(&e->m->cfg, &train, valid, err);
     set_free(&train);
     if (rc) return err_prefix(err, "%s", option);
     if (!valid->n)
@@ -603,7 +605,7 @@ static int load_valid(const Eval *e, const char *option, Set *valid, Err *err) {
 }
 
 static int load_images(Eval *e, Err *err) {
-    const DataOpts o = data_opts(e);
+    const DataOpts o = data_opts_of(e);
     if (e->use->split == SPLIT_VALID) {
         if (e->use->data[0])
             return err_set(err, ERR_ARG, "--split valid: the run's own images: expected no --data");

@@ -1,112 +1,17 @@
 // attack.c - see attack.h.
 #include "jem/attack.h"
-#include "base/events.h"
-#include "jem/metrics.h"
-#include <stdio.h>
-#include <stdlib.h>
 
-Attack attack_reach(const AttackPlan *a, double radius) {
+Attack attack_ball(const AttackPlan *a, double radius) {
     const double step = a->fgsm ? radius : a->step > 0 ? a->step : 2.5 * radius / a->steps;
     return (Attack){ a->l2, (real)(2 * radius), (real)(2 * step) };
 }
 
-void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
-                  const Events *ev) {
-    Tensor images = p->pass.act[0];
-    images.p = x;
-    const int steps = a->fgsm ? 1 : a->steps;
-    for (int k = 0; k < steps && !stop_asked(ev); k++) {
-        key.sub = (uint32_t)k;
-        const Tensor g = probe_gradient(p, x, a->loss, key);
-        p->dev->be.attack_move(p->dev, &images, &g, p->x0, attack_reach(a, radius));
-    }
-}
-
-// ---- the curve -----------------------------------------------------------------------------------
-
-typedef struct {
-    Probe *p;
-    const Bytes *set;
-    const int *y;
-    const AttackPlan *a;
-    const Events *ev;
-    const char *name;
-    int   *alive, n_alive;            // images that nothing has broken yet
-    float *logits;                    // of a batch
-    Rng    key;                       // key.step: one more for each batch
-    uint64_t done, to_go;             // images through the attack; an estimate
-} Curve;
-
-// One batch of those alive, attacked within the radius (0: looked at); survivors go to alive[kept ..).
-static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
-    Probe *p = c->p;
+void attack_gradient(Pass *p, real *x, const int *y, AttackLoss loss, real *sums) {
     Backend *be = &p->dev->be;
-    const int C = p->net->spec.classes, *index = c->alive + from;
-    Tensor x = p->pass.act[0];
-    x.p = p->x;
-    c->key.step++;
-    probe_load(p, c->set, index, n, 0, c->key);
-    if (radius > 0 && c->a->random_start && !c->a->fgsm)
-        be->attack_start(p->dev, &x, p->x0, attack_reach(c->a, radius), c->key, NULL);
-    else be->copy(p->dev, p->x, p->x0, tensor_len(&x) * sizeof(real));
-    if (radius > 0) attack_climb(p, p->x, c->a, radius, c->key, c->ev);
-    Rng judge = c->key;
-    judge.stream = RNG_EVAL;
-    probe_logits(p, p->x, n, judge, c->logits);
-    for (int i = 0; i < n; i++) {
-        const int row = index[i];
-        if (argmax(c->logits + (size_t)i * (size_t)C, C) == c->y[row]) c->alive[(*kept)++] = row;
-    }
-}
-
-// More is always to go but at the end, which attack_curve tells.
-static void tell(const Curve *c, uint64_t more, const char *text) {
-    tell_progress(c->ev, c->done, c->done + more, "attacks", text);
-}
-
-static int one_pass(Curve *c, double radius, Err *err) {
-    int kept = 0;
-    char text[80];
-    snprintf(text, sizeof text, "%s within %.4g", c->name, radius);
-    tell(c, c->to_go + 1, text);
-    for (int i = 0; i < c->n_alive; i += c->p->batch) {
-        const int n = c->n_alive - i < c->p->batch ? c->n_alive - i : c->p->batch;
-        attack_batch(c, i, n, radius, &kept);
-        if (dev_check(c->p->dev, err) || stopped(c->ev, err)) return -1;
-        c->done += (uint64_t)n;
-        c->to_go -= (uint64_t)n < c->to_go ? (uint64_t)n : c->to_go;
-        tell(c, c->to_go + 1, text);
-    }
-    c->n_alive = kept;
-    return 0;
-}
-
-int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a,
-                 const char *name, const double *radius, int n_radius, uint64_t seed,
-                 const Events *ev, double *accuracy, Err *err) {
-    const int restarts = a->fgsm || !a->random_start ? 1 : a->restarts;
-    Curve c = { p,
-                set,
-                y,
-                a,
-                ev,
-                name,
-                .alive = malloc((size_t)n * sizeof(int)),
-                .n_alive = n,
-                .logits = malloc((size_t)p->batch * (size_t)p->net->spec.classes * sizeof(float)),
-                .key = { .seed = seed, .stream = RNG_ATTACK } };
-    int rc = c.alive && c.logits ? 0 : err_set(err, ERR_MEM, "out of memory for an attack");
-    for (int i = 0; !rc && i < n; i++) c.alive[i] = i;
-    if (!rc) rc = one_pass(&c, 0, err);
-    for (int r = 0; !rc && r < n_radius; r++) {
-        for (int k = 0; !rc && radius[r] > 0 && k < restarts; k++) {
-            c.to_go = (uint64_t)c.n_alive * (uint64_t)((n_radius - r) * restarts - k);
-            rc = one_pass(&c, radius[r], err);
-        }
-        accuracy[r] = (double)c.n_alive / n;
-    }
-    if (!rc) tell(&c, 0, name);
-    free(c.alive);
-    free(c.logits);
-    return rc;
+    pass_forward(p, x);
+    if (loss == LOSS_MARGIN) be->margin(p->dev, pass_logits(p), y, pass_logits_grad(p));
+    else
+        be->head(p->dev, pass_logits(p), y, (Energy){ .a = 1, .b = -1 }, 1, pass_logits_grad(p),
+                 sums);
+    pass_backward(p);
 }

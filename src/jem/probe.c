@@ -71,26 +71,16 @@ void probe_logits(Probe *p, real *x, int n, Rng key, float *logits) {
     }
 }
 
-void loss_gradient(Pass *p, real *x, const int *y, AttackLoss loss, real *sums) {
-    Backend *be = &p->dev->be;
-    pass_forward(p, x);
-    if (loss == LOSS_MARGIN) be->margin(p->dev, pass_logits(p), y, pass_logits_grad(p));
-    else
-        be->head(p->dev, pass_logits(p), y, (Energy){ .a = 1, .b = -1 }, 1, pass_logits_grad(p),
-                 sums);
-    pass_backward(p);
-}
-
 Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key) {
     Backend *be = &p->dev->be;
     Tensor mean = *pass_input_grad(&p->pass);
     if (!p->refine.chain.steps) {
-        loss_gradient(&p->pass, x, p->y, loss, p->sums);
+        attack_gradient(&p->pass, x, p->y, loss, p->sums);
         return mean;
     }
     for (int d = 0; d < p->refine.draws; d++) {
         refined(p, x, d, key);
-        loss_gradient(&p->pass, p->copy, p->y, loss, p->sums);
+        attack_gradient(&p->pass, p->copy, p->y, loss, p->sums);
         const real *g = pass_input_grad(&p->pass)->p;
         if (!d) be->copy(p->dev, p->mean, g, image_bytes(p));
         else be->ema(p->dev, tensor_len(&mean), p->mean, g, (real)d / (real)(d + 1), p->now);

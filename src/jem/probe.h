@@ -3,9 +3,8 @@
 // image first climb log p(x), and their mean logits decide.
 #ifndef PROBE_H
 #define PROBE_H
+#include "jem/attack.h"
 #include "jem/sample.h"
-
-typedef enum { LOSS_CE, LOSS_MARGIN } AttackLoss;
 
 typedef struct {
     Chain chain;                // what a copy does; chain.steps 0: no refinement
@@ -42,7 +41,4 @@ void probe_logits(Probe *p, real *x, int n, Rng key, float *logits);
 Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key);
 // -|d log p(x) / dx| of the first n images of x, in units of x.
 void probe_slopes(Probe *p, real *x, int n, double *slope);
-
-// One pass's gradient, to pass_input_grad: an attack's (see above).
-void loss_gradient(Pass *p, real *x, const int *y, AttackLoss loss, real *sums);
 #endif

@@ -37,7 +37,7 @@ int replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classe
                    .classes = classes,
                    .batch = c->batch,
                    .conditional = c->conditional,
-                   .prior = (PriorKind)c->prior,
+                   .prior = c->prior,
                    .dim = (size_t)s->dim,
                    .rate = (real)c->reinit,
                    .seed = seed };

@@ -1,11 +1,7 @@
 // train.c - see train.h. trainer_step is the place to begin reading.
 #include "jem/train.h"
-#include "base/log.h"
 #include "jem/attack.h"
-#include "base/events.h"
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // ---- the step --------------------------------------------------------------------------------
@@ -55,14 +51,14 @@ void trainer_attack(Trainer *t) {
     const Config *c = &t->cfg;
     Backend *be = &t->dev->be;
     const AttackPlan plan = { .l2 = c->attack == ATTACK_L2, .steps = c->attack_steps };
-    const Attack a = attack_reach(&plan, c->attack_radius);
+    const Attack a = attack_ball(&plan, c->attack_radius);
     TrainBatch *b = &t->batch[0];
     Tensor x = t->attack.act[0];
     x.p = b->x;
     be->copy(t->dev, t->x0, b->x, tensor_len(&x) * sizeof(real));
     be->attack_start(t->dev, &x, t->x0, a, key_of(t, RNG_ATTACK), t->now);
     for (int k = 0; k < c->attack_steps; k++) {
-        loss_gradient(&t->attack, b->x, b->y, LOSS_CE, t->sums);
+        attack_gradient(&t->attack, b->x, b->y, LOSS_CE, t->sums);
         be->attack_move(t->dev, &x, pass_input_grad(&t->attack), t->x0, a);
     }
 }
@@ -178,23 +174,6 @@ StepState trainer_now(Trainer *t) {
     StepState now = { 0 };
     t->dev->be.copy_out(t->dev, &now, t->now, sizeof now);
     return now;
-}
-
-int bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err) {
-    const size_t bytes = s->n * (size_t)(s->c * s->side * s->side);
-    uint8_t *x = dev->be.alloc(dev, bytes, "images");
-    int *y = dev->be.alloc(dev, s->n * sizeof *y, "labels");
-    *b = (Bytes){ (int)s->n, s->c, s->side, x, y };
-    if (dev_check(dev, err)) return -1;
-    dev->be.copy_in(dev, x, s->x, bytes);
-    dev->be.copy_in(dev, y, s->y, s->n * sizeof *y);
-    return dev_check(dev, err);
-}
-
-void bytes_free(Bytes *b, Dev *dev) {
-    dev->be.free(dev, (void *)(uintptr_t)b->x);
-    dev->be.free(dev, (void *)(uintptr_t)b->y);
-    *b = (Bytes){ 0 };
 }
 
 // While chains are behind, all but the classifier's terms has the other sign: p(x) is unlearnt.
@@ -317,7 +296,7 @@ static int open_schedule(Trainer *t, Err *err) {
     const double steps = c->iterations > 0 ? c->iterations : c->epochs * (double)t->per_epoch;
     if (!(steps < 4e9))
         return err_set(err, ERR_ARG, "%.0f steps: a run can have at most 4e9", steps);
-    t->schedule = (Schedule){ .kind = (SchedKind)c->schedule,
+    t->schedule = (Schedule){ .kind = c->schedule,
                               .lr = c->lr,
                               .warmup = (uint64_t)c->warmup,
                               .total = (uint64_t)llround(steps),
@@ -325,15 +304,6 @@ static int open_schedule(Trainer *t, Err *err) {
     if (c->minutes > 0) t->schedule.total = 1000000;        // parts of the time, see trainer_lr
     t->time_share = c->minutes > 0 ? 0 : -1;
     return place_drops(&t->schedule, c->decay_at, c->minutes > 0 ? 1 : t->per_epoch, err);
-}
-
-static int spec_of(NetSpec *spec, const Config *c, const Set *s, Err *err) {
-    *spec = (NetSpec){ .channels = s->c,
-                       .side = s->side,
-                       .classes = s->classes,
-                       .norm = (NormKind)c->norm,
-                       .stem = (StemKind)c->stem };
-    return net_parse(spec, c->model, err);
 }
 
 int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int empty, Err *err) {
@@ -349,9 +319,9 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
     t->chain = chain_of(c);
     trainer_seed(t, 0);
     NetSpec spec;
-    if (spec_of(&spec, c, train, err) || net_build(&t->net, &spec, err)) return -1;
+    if (config_net(&spec, c, train->c, train->side, train->classes, err) || net_build(&t->net, &spec, err)) return -1;
     t->net.momentum = (real)c->bn_momentum;
-    t->optim = (Optim){ .kind = (OptimKind)c->optimizer,
+    t->optim = (Optim){ .kind = c->optimizer,
                         .sgd = { (real)c->momentum, (real)c->weight_decay },
                         .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)c->weight_decay },
                         .ema_keep = (real)c->ema };
@@ -362,7 +332,7 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
         open_schedule(t, err))
         return -1;
     if (t->watch.fake >= 0 &&
-        (starts_open(&t->starts, dev, (StartKind)c->start, &t->data, train->x, train->y,
+        (starts_open(&t->starts, dev, c->start, &t->data, train->x, train->y,
                      train->classes, err) ||
          replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err)))
         return -1;
@@ -389,54 +359,4 @@ void trainer_close(Trainer *t) {
     bytes_free(&t->data, dev);
     net_free(&t->net);
     memset(t, 0, sizeof *t);
-}
-
-// ---- speed ---------------------------------------------------------------------------------------
-
-// Enough noise for a data set of the usual size a class; only the time matters.
-static int random_set(Set *s, const Config *c, Err *err) {
-    enum { N = 10000 };
-    *s = (Set){ .c = c->channels ? c->channels : 3,
-                .side = c->side ? c->side : 32,
-                .classes = c->n_classes ? c->n_classes : 10,
-                .flip = 1,
-                .n = N };
-    const size_t bytes = N * (size_t)(s->c * s->side * s->side);
-    s->x = arena_alloc(&s->arena, bytes + 4, 1);
-    s->y = arena_alloc(&s->arena, N, sizeof *s->y);
-    if (arena_ok(&s->arena, "random images", err)) return -1;
-    const Rng key = { .seed = 1, .stream = RNG_BENCH };
-    for (size_t i = 0; i < bytes; i += 4) {
-        uint32_t r[4];
-        rng_block(key, (uint32_t)i, r);
-        memcpy(s->x + i, r, 4);
-    }
-    for (int i = 0; i < N; i++) s->y[i] = i % s->classes;
-    return 0;
-}
-
-int train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err) {
-    Dev dev;
-    Set set = { 0 };
-    Trainer t = { 0 };
-    Config cfg = *c;
-    cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer;     // its size costs nothing, its birth does
-    const DevOpts o = { .threads = c->threads,
-                        .conv = (ConvChoice)c->conv,
-                        .precision = (Precision)c->precision,
-                        .deterministic = c->deterministic };
-    if (dev_open(&dev, c->device, &o, NULL, err)) return -1;
-    int rc = random_set(&set, c, err) || trainer_open(&t, &dev, &cfg, &set, 0, err) ? -1 : 0;
-    for (int i = -4; !rc && i < n; i++) {                    // a device that records does so in the third
-        dev.be.sync(&dev);
-        const double start = now_seconds();
-        trainer_step(&t);
-        dev.be.sync(&dev);
-        if (i >= 0) ms[i] = 1e3 * (now_seconds() - start);
-        rc = dev_check(&dev, err) || stopped(ev, err) ? -1 : 0;
-    }
-    trainer_close(&t);
-    set_free(&set);
-    dev_close(&dev);
-    return rc;
 }

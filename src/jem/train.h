@@ -2,9 +2,8 @@
 // only says which step it is. fit.h has the run around it: epochs, checkpoints, trouble.
 #ifndef TRAIN_H
 #define TRAIN_H
-#include "base/events.h"
 #include "conf/config.h"
-#include "data/data.h"
+#include "data/run_data.h"
 #include "jem/replay.h"
 #include "jem/sample.h"
 
@@ -67,10 +66,4 @@ void trainer_gather(Trainer *t);                    // images and chain starts
 void trainer_chain(Trainer *t);                     // PYLD
 void trainer_attack(Trainer *t);                    // adversarial training: labelled images moved
 void trainer_learn(Trainer *t);                     // losses, gradients, optimiser; chains back
-
-int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);
-void bytes_free(Bytes *b, Dev *dev);
-
-// Milliseconds of `n` whole iterations on random images, after warming up; ev may stop it.
-int  train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err);
 #endif

@@ -453,28 +453,11 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
     }
 }
 
-static DataOpts data_opts(const Config *c) {
-    return (DataOpts){ c->data_dir[0] ? c->data_dir : NULL, c->side, c->channels,
-                       (uint64_t)c->seed };
-}
-
-int fit_images(const Config *c, Set *train, Set *valid, Err *err) {
-    const DataOpts o = data_opts(c);
-    Set all = { 0 };
-    if (set_load(&all, c->data, HALF_TRAIN, &o, err)) return -1;
-    size_t held_out = (size_t)c->valid_images;
-    if (held_out > all.n / 5) held_out = all.n / 5;   // small sets keep four fifths to learn from
-    const int rc =
-        set_split(&all, held_out, (size_t)c->train_images, (uint64_t)c->seed, train, valid, err);
-    set_free(&all);
-    return rc;
-}
-
 static int load_data(Fit *f, Err *err) {
     const Config *c = &f->cfg;
     const DataOpts o = data_opts(c);
     Err none = { 0 };
-    if (fit_images(c, &f->train, &f->valid, err)) return -1;
+    if (run_images(c, &f->train, &f->valid, err)) return -1;
     if (strncmp(c->data, "cifar-file:", 11) == 0 ||
         set_load(&f->test, c->data, HALF_TEST, &o, &none))
         f->test.n = 0;
@@ -517,11 +500,8 @@ static int fit_open(Fit *f, Err *err) {
     if (!rc && f->cfg.resume)
         rc = find_state(f, 0, path, err) || resume_options(f, path, &tuning, err) ? -1 : 0;
     if (!rc) rc = config_check(&f->cfg, err) || load_data(f, err) ? -1 : 0;
-    const DevOpts o = { .threads = f->cfg.threads,
-                        .conv = (ConvChoice)f->cfg.conv,
-                        .tuning = tuning,
-                        .precision = (Precision)f->cfg.precision,
-                        .deterministic = f->cfg.deterministic };
+    DevOpts o = config_dev(&f->cfg);
+    o.tuning = tuning;
     if (!rc) rc = dev_open(&f->dev, f->cfg.device, &o, note, err);
     free(tuning);
     if (rc) return -1;

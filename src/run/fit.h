@@ -6,7 +6,6 @@
 #define FIT_H
 #include "base/events.h"
 #include "conf/config.h"
-#include "data/data.h"
 
 typedef struct {
     char     out[512];              // the run folder
@@ -15,9 +14,6 @@ typedef struct {
     int      stopped, retries;
 } FitResult;
 
-// The images that a run with these options learns from, and those it is judged by: whoever asks
-// gets the same split. Both must be freed, after a failure too.
-int fit_images(const Config *c, Set *train, Set *valid, Err *err);
 // Trains as c says. Stops early where events->stop says so, with everything saved.
 int fit(const Config *c, const Events *events, FitResult *result, Err *err);
 #endif

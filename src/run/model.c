@@ -121,10 +121,7 @@ static int model_read(Model *m, const Config *use, St *st, Err *err) {
     if (spec_from_tensors(st, &spec, err) || read_side(st, &spec, err) ||
         net_build(&m->net, &spec, err) || model_complete(st, &m->net, err))
         return -1;
-    const DevOpts o = { .threads = use->threads,
-                        .conv = (ConvChoice)use->conv,
-                        .precision = (Precision)use->precision,
-                        .deterministic = use->deterministic };
+    const DevOpts o = config_dev(use);
     if (dev_open(&m->dev, use->device, &o, NULL, err)) return -1;
     return net_alloc(&m->net, &m->dev, err) || model_weights(st, &m->net, err) ||
            read_names(m, st, err) || read_starts(m, st, err);

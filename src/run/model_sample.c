@@ -4,7 +4,7 @@
 #include "jem/metrics.h"
 #include "jem/sample.h"
 #include "jem/train.h"
-#include "run/fit.h"
+#include "data/run_data.h"
 #include "run/model.h"
 #include <math.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ static int open_starts(Sampler *s, Model *m, StartKind kind, const Events *ev, E
                                  (int)tensor_len(&m->net.act[0]), 0, NULL, NULL, err);
     Set set = { 0 }, valid = { 0 };
     Err none = { 0 };
-    const int usable = !fit_images(&m->cfg, &set, &valid, &none) && set.c == spec->channels &&
+    const int usable = !run_images(&m->cfg, &set, &valid, &none) && set.c == spec->channels &&
                        set.side == spec->side && set.classes == spec->classes;
     set_free(&valid);
     int rc = stopped(ev, err);
@@ -118,7 +118,7 @@ static int open_pass(Sampler *s, Model *m, int batch, Err *err) {
 static int sampler_open(Draw *d, Err *err) {
     Model *m = d->m;
     Sampler *s = d->s = m->sampler;
-    const StartKind kind = (StartKind)d->cfg.start;
+    const StartKind kind = d->cfg.start;
     if (s->starts.dev && s->kind != kind) close_starts(s, &m->dev);
     if (s->pass.net && s->pass.batch != d->cfg.batch) close_pass(s, &m->dev);
     if ((!s->starts.dev && open_starts(s, m, kind, d->ev, err)) ||

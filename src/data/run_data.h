@@ -1,0 +1,15 @@
+// run_data.h - the image sets that a run's options name: the training and validation split, and the
+// copy of a set on a device.
+#ifndef RUN_DATA_H
+#define RUN_DATA_H
+#include "conf/config.h"
+#include "data/data.h"
+
+DataOpts data_opts(const Config *c);                // points into c
+// The images that a run with these options trains and validates on: the same split for everyone who
+// asks. Both sets must be freed, after a failure too.
+int  run_images(const Config *c, Set *train, Set *valid, Err *err);
+
+int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);
+void bytes_free(Bytes *b, Dev *dev);
+#endif

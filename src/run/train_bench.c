@@ -1,0 +1,48 @@
+// train_bench.c - see train_bench.h.
+#include "run/train_bench.h"
+#include "base/log.h"
+#include "jem/train.h"
+#include <string.h>
+
+// Random images, as many per class as a real set has: only the time matters.
+static int random_set(Set *s, const Config *c, Err *err) {
+    enum { N = 10000 };
+    NetSpec spec;
+    if (config_net(&spec, c, 0, 0, 0, err)) return -1;
+    *s = (Set){ .c = spec.channels, .side = spec.side, .classes = spec.classes, .flip = 1, .n = N };
+    const size_t bytes = N * (size_t)(s->c * s->side * s->side);
+    s->x = arena_alloc(&s->arena, bytes + 4, 1);
+    s->y = arena_alloc(&s->arena, N, sizeof *s->y);
+    if (arena_ok(&s->arena, "random images", err)) return -1;
+    const Rng key = { .seed = 1, .stream = RNG_BENCH };
+    for (size_t i = 0; i < bytes; i += 4) {
+        uint32_t r[4];
+        rng_block(key, (uint32_t)i, r);
+        memcpy(s->x + i, r, 4);
+    }
+    for (int i = 0; i < N; i++) s->y[i] = i % s->classes;
+    return 0;
+}
+
+int train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err) {
+    Dev dev;
+    Set set = { 0 };
+    Trainer t = { 0 };
+    Config cfg = *c;
+    cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer;     // filling it takes time, its size none
+    const DevOpts o = config_dev(c);
+    if (dev_open(&dev, c->device, &o, NULL, err)) return -1;
+    int rc = random_set(&set, c, err) || trainer_open(&t, &dev, &cfg, &set, 0, err);
+    for (int i = -4; !rc && i < n; i++) {                    // the warm-up: a device records the third step
+        dev.be.sync(&dev);
+        const double start = now_seconds();
+        trainer_step(&t);
+        dev.be.sync(&dev);
+        if (i >= 0) ms[i] = 1e3 * (now_seconds() - start);
+        rc = dev_check(&dev, err) || stopped(ev, err);
+    }
+    trainer_close(&t);
+    set_free(&set);
+    dev_close(&dev);
+    return rc;
+}

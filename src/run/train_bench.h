@@ -1,0 +1,9 @@
+// train_bench.h - the time of whole training iterations.
+#ifndef TRAIN_BENCH_H
+#define TRAIN_BENCH_H
+#include "base/events.h"
+#include "conf/config.h"
+
+// ms[n]: milliseconds of each of n iterations on random images, after a warm-up; ev may stop it.
+int train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err);
+#endif
