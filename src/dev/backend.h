@@ -155,7 +155,7 @@ typedef struct { real momentum, decay; } Sgd;
 typedef struct { real beta1, beta2, eps, decay; } Adam;
 
 typedef enum { CONV_AUTO, CONV_DIRECT } ConvChoice;
-typedef enum { PREC_DEFAULT, PREC_FP32, PREC_TF32, PREC_BF16 } Precision;
+typedef enum { PREC_DEFAULT, PREC_FP32, PREC_TF32, PREC_BF16, N_PREC } Precision;
 
 typedef struct {
     int         threads;              // 0: as many as the machine has
@@ -169,6 +169,10 @@ typedef struct Dev Dev;
 
 typedef struct Backend {
     const char *name;
+    const char *precision[N_PREC];    // what it computes in, by DevOpts.precision: "fp32"
+    int         eval_batch;           // images per batch that it evaluates well at
+    int         look_every;           // training steps between two reads of the device by the host,
+                                      // which wait for all work under way
     // a device
     void  (*open)(Dev *, const DevOpts *);
     void  (*close)(Dev *);

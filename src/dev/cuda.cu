@@ -392,7 +392,6 @@ static int gpu_pick(Dev *dev, cudaDeviceProp *prop) {
 static void cuda_open(Dev *dev, const DevOpts *o) {
     cudaDeviceProp prop;
     char version[32];
-    static const char *const type[] = { "bf16", "fp32", "tf32", "bf16" };
     if (gpu_pick(dev, &prop)) return;
     Cuda *cuda = (Cuda *)calloc(1, sizeof *cuda);
     dev->impl = cuda;
@@ -416,7 +415,7 @@ static void cuda_open(Dev *dev, const DevOpts *o) {
     cuda_conv_version(version, sizeof version);
     snprintf(cuda->about, sizeof cuda->about, "%.60s, %d multiprocessors, %.0f GiB, cuDNN %s, %s",
              prop.name, cuda->sms, (double)prop.totalGlobalMem / 0x1p30, version,
-             type[o->precision]);
+             dev->be.precision[o->precision]);
     choices_read(dev, o->tuning);
     cuda->cache = cache_name(prop.name);
     cache_read(dev);
@@ -448,6 +447,10 @@ extern "C" __attribute__((visibility("default"))) int jempp_backend(int abi, siz
     if (abi != BACKEND_ABI || table_size != sizeof *be)
         return err_set(err, ERR_DEV, "jempp-cuda.so was built for another version of this program");
     be->name = "cuda";
+    be->precision[PREC_DEFAULT] = be->precision[PREC_BF16] = "bf16";
+    be->precision[PREC_TF32] = "tf32";
+    be->eval_batch = 256;
+    be->look_every = 50;
     be->open = cuda_open;
     be->close = cuda_close;
     be->describe = describe;

@@ -566,6 +566,9 @@ static void uniform(Dev *dev, const int *number, int n, size_t dim, Rng key, rea
 
 const Backend backend_ref = {
     .name = "ref",
+    .precision = { "fp32", "fp32", "fp32", "fp32" },
+    .eval_batch = 64,                 // a short last batch should waste little
+    .look_every = 1,
     .open = ref_open,
     .close = dev_nothing,
     .describe = describe,

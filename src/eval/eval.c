@@ -684,14 +684,9 @@ static int read_old(Eval *e, Err *err) {
     return 0;
 }
 
-static const char *precision_of(const Eval *e) {
-    static const char *const name[] = { "bf16", "fp32", "tf32", "bf16" };
-    return strcmp(e->m->dev.be.name, "cuda") ? "fp32" : name[e->use->precision];
-}
-
 static void put_machine(const Eval *e, JsonOut *j) {
     json_put_string(j, "device", e->m->dev.be.name);
-    json_put_string(j, "precision", precision_of(e));
+    json_put_string(j, "precision", e->m->dev.be.precision[e->use->precision]);
     json_put_uint(j, "seed", seed_of(e));
     json_put_string(j, "data", e->data);
 }
@@ -753,9 +748,8 @@ static int run_task(Eval *e, int i, Err *err) {
 
 // ---- all of it -------------------------------------------------------------------------------------
 
-// A GPU wants large batches; elsewhere a short last batch should waste little.
 static int batch_for(const Eval *e) {
-    const int most = strcmp(e->m->dev.be.name, "cuda") ? 64 : 256;
+    const int most = e->m->dev.be.eval_batch;
     return e->n && e->n < most ? e->n : most;
 }
 

@@ -426,7 +426,7 @@ static int is_calm(const Watch *w, const StepState *now) {
 
 static int fit_loop(Fit *f, int *stopped, Err *err) {
     Trainer *t = &f->t;
-    const uint64_t look = strcmp(f->dev.be.name, "cuda") ? 1 : 50;      // how often the host may wait
+    const uint64_t look = (uint64_t)f->dev.be.look_every;
     for (;;) {
         const int last = finished(f);
         const int epoch_over = t->step && t->step % t->per_epoch == 0;
