@@ -757,7 +757,7 @@ static void recorded_steps(Precision precision, const char *model, double sam) {
         c.batch = 8, c.buffer = 20, c.steps = 2, c.sam = sam;
         OK(trainer_open(&t, &dev, &c, &set, 0, err));
         set_free(&set);
-        for (int k = 0; k < STEPS; k++) trainer_step(&t);
+        for (int k = 0; k < STEPS; k++) trainer_advance(&t);
         OK(dev_check(&dev, err));
         assert_true(!t.recording == !!i);
         n = t.net.n_w;

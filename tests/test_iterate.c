@@ -66,29 +66,32 @@ static void check_system(const char *device, const System *o) {
     for (int k = 0; k < 6; k++) given[k] = golden_read(&it, parts[k], "", NULL);
     double *buffer = golden_read(&it, "buffer", "", NULL),
            *log = golden_read(&it, o->name, ".log", NULL);
-    const int fake = t.watch.fake;
-    if (fake >= 0) golden_upload(&dev, t.replay.x, buffer, SLOTS * DIM);
+    if (has_chains(&t)) golden_upload(&dev, t.replay.x, buffer, SLOTS * DIM);
     for (int i = 0; i < STEPS; i++) {
         const StepState now = { .in.step = (uint32_t)i, .in.lr = (real)o->lr };
-        dev.be.copy_in(&dev, t.now, &now, sizeof now);
-        golden_upload(&dev, t.batch[0].x, given[0] + i * BATCH * DIM, BATCH * DIM);
-        upload_ints(&dev, t.batch[0].y, given[3] + i * BATCH, BATCH);
-        if (fake >= 0) {
-            golden_upload(&dev, t.batch[1].x, given[1] + i * BATCH * DIM, BATCH * DIM);
+        dev.be.copy_in(&dev, t.state, &now, sizeof now);
+        golden_upload(&dev, t.labelled->x, given[0] + i * BATCH * DIM, BATCH * DIM);
+        upload_ints(&dev, t.labelled->y, given[3] + i * BATCH, BATCH);
+        if (has_chains(&t)) {
+            golden_upload(&dev, t.px_real->x, given[1] + i * BATCH * DIM, BATCH * DIM);
             upload_ints(&dev, t.replay.slot, given[4] + i * BATCH, BATCH);
-            dev.be.rows_get(&dev, t.batch[fake].x, t.replay.x, t.replay.slot, BATCH, DIM);
+            dev.be.rows_get(&dev, t.sampled->x, t.replay.x, t.replay.slot, BATCH, DIM);
             for (int k = 0; k < BATCH; k++)
                 if (given[5][i * BATCH + k] == 1)
-                    golden_upload(&dev, t.batch[fake].x + k * DIM, given[2] + (i * BATCH + k) * DIM,
+                    golden_upload(&dev, t.sampled->x + k * DIM, given[2] + (i * BATCH + k) * DIM,
                                   DIM);
         }
-        trainer_chain(&t);
-        trainer_learn(&t);
+        if (has_chains(&t)) run_chains(&t);
+        compute_gradients(&t);
+        if (sam_active(&t)) sam_gradients(&t);
+        check_step(&t);
+        optim_step(&t.optim, &t.net, t.state);
+        if (has_chains(&t)) replay_store(&t.replay, t.sampled->x, t.state);
         real row[N_ROW];
         trainer_row(&t, (uint64_t)i, row);
         static const int column[] = { ROW_CE, ROW_FX, ROW_FXQ, ROW_LOSS };
         for (int k = 0; k < 4; k++) {
-            if (fake < 0 && (k == 1 || k == 2)) continue;
+            if (!has_chains(&t) && (k == 1 || k == 2)) continue;
             const double wanted = log[i * 4 + k], found = (double)row[column[k]];
             if (!(fabs(found - wanted) <= tolerance))
                 fail_msg("%s on %s, iteration %d, column %d: %.9g, PyTorch has %.9g", o->name,
@@ -108,7 +111,7 @@ static void check_system(const char *device, const System *o) {
         assert_close(square, wanted[1], tolerance * fmax(1, wanted[1]));
         free(w), free(wanted);
     }
-    if (fake >= 0) {
+    if (has_chains(&t)) {
         double *wanted = golden_read(&it, o->name, ".buffer", NULL);
         real *x = malloc(SLOTS * DIM * sizeof *x);
         dev.be.copy_out(&dev, x, t.replay.x, SLOTS * DIM * sizeof *x);

@@ -232,10 +232,10 @@ static void finished_chains_go_back_to_their_slots(void **state) {
     replay_take(&c.replay, c.x, c.now);
     for (int i = 0; i < 8 * DIM; i++) c.x[i] = (real)(100 + i / DIM);
     c.now->halt = HALT_GAP;
-    replay_give(&c.replay, c.x, c.now);                    // in trouble nothing is written
+    replay_store(&c.replay, c.x, c.now);                    // in trouble nothing is written
     assert_memory_equal(c.replay.x, old, 20 * DIM * sizeof *old);
     c.now->halt = HALT_NO;
-    replay_give(&c.replay, c.x, c.now);
+    replay_store(&c.replay, c.x, c.now);
     int written = 0;
     for (int s = 0; s < 20; s++) {
         int from = -1;
@@ -382,7 +382,7 @@ static void run_steps(const Config *c, const char *device, int threads, int n, c
     OK(dev_open(&dev, device, &o, NULL, err));
     OK(trainer_open(&t, &dev, c, &set, 0, err));
     for (int i = 0; i < n; i++) {
-        trainer_step(&t);
+        trainer_advance(&t);
         trainer_row(&t, (uint64_t)i, rows[i]);
     }
     OK(dev_check(&dev, err));
@@ -414,8 +414,8 @@ static double label_loss(Trainer *t, const real *x) {
     double loss = 0;
     real *there = t->batch[0].x;
     t->dev->be.copy_in(t->dev, there, x, 8 * 3 * 64 * sizeof *x);
-    pass_forward(&t->attack, there);
-    t->dev->be.copy_out(t->dev, z, pass_logits(&t->attack)->p, sizeof z);
+    pass_forward(&t->attack_pass, there);
+    t->dev->be.copy_out(t->dev, z, pass_logits(&t->attack_pass)->p, sizeof z);
     t->dev->be.copy_out(t->dev, y, t->batch[0].y, sizeof y);
     for (int i = 0; i < 8; i++) {
         double sum = 0;
@@ -442,9 +442,9 @@ static void adversarial_training_moves_images_uphill_within_their_ball(void **st
         OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
         open_device(&dev, "ref");
         OK(trainer_open(&t, &dev, &c, &set, 0, err));
-        trainer_gather(&t);
+        gather_batches(&t);
         dev.be.copy_out(&dev, from, t.batch[0].x, sizeof from);
-        trainer_attack(&t);
+        attack_labelled(&t);
         dev.be.copy_out(&dev, to, t.batch[0].x, sizeof to);
         for (int i = 0; i < B; i++) {
             double sum = 0, most = 0;
@@ -470,7 +470,7 @@ static double first_climb(const Config *c, const Set *set) {
     real row[N_ROW];
     open_device(&dev, "ref");
     OK(trainer_open(&t, &dev, c, set, 0, err));
-    trainer_step(&t);
+    trainer_advance(&t);
     trainer_row(&t, 0, row);
     trainer_close(&t);
     dev_close(&dev);
@@ -519,10 +519,10 @@ static void one_step(const Config *c, const Set *set, int behind, real w[64], re
     Trainer t;
     OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
     OK(trainer_open(&t, &dev, c, set, 0, err));
-    StepState now = trainer_now(&t);
+    StepState now = trainer_state(&t);
     now.over_margin = behind;
-    dev.be.copy_in(&dev, t.now, &now, sizeof now);
-    trainer_step(&t);
+    dev.be.copy_in(&dev, t.state, &now, sizeof now);
+    trainer_advance(&t);
     trainer_row(&t, 0, row);
     dev.be.copy_out(&dev, w, t.net.w, 64 * sizeof *w);
     trainer_close(&t);

@@ -107,6 +107,6 @@ void replay_take(Replay *r, real *x, const StepState *now) {
     dev->be.reinit(dev, x, r->batch, r->dim, r->rate, r->pool, r->n_pool, anew_key(r), now);
 }
 
-void replay_give(Replay *r, const real *x, const StepState *now) {
+void replay_store(Replay *r, const real *x, const StepState *now) {
     r->dev->be.rows_put(r->dev, r->x, x, r->slot, r->batch, r->dim, now);
 }

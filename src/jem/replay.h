@@ -30,5 +30,5 @@ uint32_t replay_ready(Replay *r, uint64_t step);
 void replay_rewind(Replay *r, uint64_t seed, uint64_t step, uint32_t drawn);   // to a checkpoint
 // On the device: chain starts to x [batch][dim], finished chains back to their slots.
 void replay_take(Replay *r, real *x, const StepState *now);
-void replay_give(Replay *r, const real *x, const StepState *now);
+void replay_store(Replay *r, const real *x, const StepState *now);
 #endif

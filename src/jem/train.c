@@ -6,6 +6,20 @@
 
 // ---- the step --------------------------------------------------------------------------------
 
+void trainer_step(Trainer *t) {
+    gather_batches(t);                                      // data set -> labelled, real images
+    if (has_chains(t)) {
+        replay_take(&t->replay, t->sampled->x, t->state);   // replay buffer or fresh starts -> x_0
+        run_chains(t);                                      // PYLD: x_0 -> x_q
+    }
+    if (has_attack(t)) attack_labelled(t);                  // adversarial training
+    compute_gradients(t);                                   // each batch: forward, head, backward
+    if (sam_active(t)) sam_gradients(t);                    // the same at the perturbed weights
+    check_step(t);                                          // after a divergence nothing below acts
+    optim_step(&t->optim, &t->net, t->state);
+    if (has_chains(t)) replay_store(&t->replay, t->sampled->x, t->state);
+}
+
 static Rng key_of(const Trainer *t, uint32_t stream) {
     return (Rng){ .seed = t->seed, .stream = stream };
 }
@@ -14,90 +28,83 @@ Augment trainer_augment(const Trainer *t) {
     return (Augment){ t->cfg.pad, t->cfg.flip, (real)t->cfg.sigma };
 }
 
-void trainer_gather(Trainer *t) {
+void gather_batches(Trainer *t) {
     Backend *be = &t->dev->be;
-    const Config *c = &t->cfg;
-    const int B = c->batch;
+    const int B = t->cfg.batch;
     const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
     const Augment noisy = trainer_augment(t), clean = { 0 };
-    TrainBatch *label = &t->batch[0], *px = &t->batch[1];
+    const TrainBatch *label = t->labelled, *px = t->px_real;
 
-    be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH), t->now, t->index, NULL);
-    be->batch(t->dev, &t->data, t->index, B, noisy, key_of(t, RNG_AUGMENT), t->now, label->x,
+    be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH), t->state, t->index, NULL);
+    be->batch(t->dev, &t->data, t->index, B, noisy, key_of(t, RNG_AUGMENT), t->state, label->x,
               label->y);
-    if (c->px == PX_CLEAN)
-        be->batch(t->dev, &t->data, t->index, B, clean, key_of(t, RNG_AUGMENT2), t->now, px->x,
+    if (t->cfg.px == PX_CLEAN)                              // the same images, not augmented
+        be->batch(t->dev, &t->data, t->index, B, clean, key_of(t, RNG_AUGMENT2), t->state, px->x,
                   px->y);
-    if (c->px == PX_INDEPENDENT) {
-        be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->now, t->index2, NULL);
-        be->batch(t->dev, &t->data, t->index2, B, noisy, key_of(t, RNG_AUGMENT2), t->now, px->x,
-                  px->y);
+    if (t->cfg.px == PX_INDEPENDENT) {                      // others
+        be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->state, t->px_index, NULL);
+        be->batch(t->dev, &t->data, t->px_index, B, noisy, key_of(t, RNG_AUGMENT2), t->state,
+                  px->x, px->y);
     }
-    if (t->watch.fake >= 0) replay_take(&t->replay, t->batch[t->watch.fake].x, t->now);
 }
 
-void trainer_chain(Trainer *t) {
-    if (t->watch.fake < 0) return;
-    const TrainBatch *fake = &t->batch[t->watch.fake];
+void run_chains(Trainer *t) {
+    const TrainBatch *b = t->sampled;
     const int row[] = { CHAIN_BEFORE, CHAIN_AFTER, t->watch.fake };
-    for (int k = 0; k < t->chain.steps; k++)                // the first move is looked at
-        sample_step(&t->sampling, &t->chain, k, fake->x, fake->y,
-                    t->sums + row[k < 2 ? k : 2] * N_SUM, k ? NULL : t->sums + CHAIN_SLOPE * N_SUM,
-                    key_of(t, RNG_LANGEVIN), t->now);
+    for (int k = 0; k < t->chain.steps; k++)                // the first move is measured (`climb`)
+        sample_step(&t->chain_pass, &t->chain, k, b->x, b->y, t->sums + row[k < 2 ? k : 2] * N_SUM,
+                    k ? NULL : t->sums + CHAIN_SLOPE * N_SUM, key_of(t, RNG_LANGEVIN), t->state);
 }
 
-void trainer_attack(Trainer *t) {
-    if (!t->x0) return;
+void attack_labelled(Trainer *t) {
     const Config *c = &t->cfg;
     Backend *be = &t->dev->be;
     const AttackPlan plan = { .l2 = c->attack == ATTACK_L2, .steps = c->attack_steps };
-    const Attack a = attack_ball(&plan, c->attack_radius);
-    TrainBatch *b = &t->batch[0];
-    Tensor x = t->attack.act[0];
+    const Attack ball = attack_ball(&plan, c->attack_radius);
+    const TrainBatch *b = t->labelled;
+    Tensor x = t->attack_pass.act[0];
     x.p = b->x;
     be->copy(t->dev, t->x0, b->x, tensor_len(&x) * sizeof(real));
-    be->attack_start(t->dev, &x, t->x0, a, key_of(t, RNG_ATTACK), t->now);
-    for (int k = 0; k < c->attack_steps; k++) {
-        attack_gradient(&t->attack, b->x, b->y, LOSS_CE, t->sums);
-        be->attack_move(t->dev, &x, pass_input_grad(&t->attack), t->x0, a);
+    be->attack_start(t->dev, &x, t->x0, ball, key_of(t, RNG_ATTACK), t->state);
+    for (int k = 0; k < plan.steps; k++) {
+        attack_gradient(&t->attack_pass, b->x, b->y, LOSS_CE, t->sums);
+        be->attack_move(t->dev, &x, pass_input_grad(&t->attack_pass), t->x0, ball);
     }
 }
 
-// The loss's gradient by the weights. unseen: by a pass that leaves statistics and sums alone.
-static void gradients(Trainer *t, Pass *unseen) {
+// Adds one batch's part of the loss's gradient by the weights, by pass p; its sums go to row `row`.
+static void batch_gradient(Trainer *t, const TrainBatch *b, Pass *p, int row) {
+    const real mean = 1 / (real)t->cfg.batch;
+    pass_forward(p, b->x);
+    t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
+                    t->sums + row * N_SUM);
+    pass_backward(p);
+}
+
+void compute_gradients(Trainer *t) {
     net_zero_grad(&t->net);
-    for (int i = 0; i < t->watch.n_batch; i++) {            // each batch: forward, dz, backward
-        const TrainBatch *b = &t->batch[i];
-        Pass *p = unseen ? unseen : b->pass;
-        const real mean = 1 / (real)t->cfg.batch;
-        pass_forward(p, b->x);
-        t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
-                        t->sums + (unseen ? UNREAD : i) * N_SUM);
-        pass_backward(p);
-    }
+    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, &t->batch[i], t->batch[i].pass, i);
 }
 
-void trainer_learn(Trainer *t) {
+// The gradient at the worst weights nearby replaces the one at the weights. This second pass leaves
+// running statistics and the log's sums alone.
+void sam_gradients(Trainer *t) {
     Backend *be = &t->dev->be;
-    gradients(t, NULL);
-    if (t->sam_on) {                                        // that of the worst weights nearby counts
-        be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->keep);
-        net_changed(&t->net);
-        gradients(t, &t->above);
-        be->copy(t->dev, t->net.w, t->keep, t->net.n_w * sizeof(real));
-    }
-    be->check_finite(t->dev, t->net.n_w, t->net.dw, t->now);       // trouble stops this very step ...
-    be->watch(t->dev, &t->watch, t->sums, t->now, t->ring);
-    optim_step(&t->optim, &t->net, t->now);
-    if (t->watch.fake >= 0) replay_give(&t->replay, t->batch[t->watch.fake].x, t->now);
-}                                                           // ... and spoils neither weights nor buffer
-
-static void device_work(Trainer *t) {
-    trainer_gather(t);
-    trainer_chain(t);
-    trainer_attack(t);
-    trainer_learn(t);
+    be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->sam_keep);
+    net_changed(&t->net);
+    net_zero_grad(&t->net);
+    for (int i = 0; i < t->watch.n_batch; i++)
+        batch_gradient(t, &t->batch[i], &t->sam_pass, UNREAD);
+    be->copy(t->dev, t->net.w, t->sam_keep, t->net.n_w * sizeof(real));
 }
+
+void check_step(Trainer *t) {
+    Backend *be = &t->dev->be;
+    be->check_finite(t->dev, t->net.n_w, t->net.dw, t->state);
+    be->watch(t->dev, &t->watch, t->sums, t->state, t->ring);
+}
+
+// ---- around the step -------------------------------------------------------------------------
 
 static void forget_recording(Trainer *t) {
     if (t->recording) t->dev->be.record_free(t->dev, t->recording);
@@ -105,19 +112,19 @@ static void forget_recording(Trainer *t) {
     t->alike = 0;
 }
 
-// A device that can record does so once it has gone through two steps alike, and replays from then on.
-static void do_or_replay(Trainer *t) {
+// A device that can record does so after two steps alike, and from then on replays the recording.
+static void step_or_replay(Trainer *t) {
     enum { FIRST = 2 };
     Backend *be = &t->dev->be;
     if (!be->record_begin || t->alike < FIRST) {
-        device_work(t);
+        trainer_step(t);
         t->alike++;
         return;
     }
     if (!t->recording) {
         const uint64_t before = t->net.batches;
         be->record_begin(t->dev);
-        device_work(t);
+        trainer_step(t);
         t->recording = be->record_end(t->dev);
         t->recorded_batches = t->net.batches - before;
         t->net.batches = before;
@@ -126,29 +133,27 @@ static void do_or_replay(Trainer *t) {
     t->net.batches += t->recorded_batches;
 }
 
-static double share_gone(const Trainer *t) {                // of the run
+static double share_done(const Trainer *t) {                // of the run
     return t->time_share >= 0 ? t->time_share : (double)t->step / (double)t->schedule.total;
 }
 
 static void choose_sam(Trainer *t) {
-    const int on = t->keep && share_gone(t) >= t->cfg.sam_from;
+    const int on = t->sam_keep && share_done(t) >= t->cfg.sam_from;
     if (on != t->sam_on) forget_recording(t);
     t->sam_on = on;
 }
 
-void trainer_step(Trainer *t) {
+void trainer_advance(Trainer *t) {
     choose_sam(t);
-    const uint32_t draws = t->watch.fake >= 0 ? replay_ready(&t->replay, t->step) : 0;
+    const uint32_t draws = has_chains(t) ? replay_ready(&t->replay, t->step) : 0;
     const StepInput in = { .step = (uint32_t)t->step,
                            .drawn = t->replay.drawn,
                            .lr = (real)trainer_lr(t) };
-    t->dev->be.copy_in(t->dev, &t->now->in, &in, sizeof in);
-    do_or_replay(t);
+    t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
+    step_or_replay(t);
     t->replay.drawn += draws;
     t->step++;
 }
-
-// ---- what belongs to it ------------------------------------------------------------------------
 
 double trainer_lr(const Trainer *t) {
     if (t->time_share < 0) return t->lr_scale * schedule_lr(&t->schedule, t->step);
@@ -170,14 +175,17 @@ void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]) {
     t->dev->be.copy_out(t->dev, row, t->ring + (step % N_RING) * N_ROW, N_ROW * sizeof *row);
 }
 
-StepState trainer_now(Trainer *t) {
-    StepState now = { 0 };
-    t->dev->be.copy_out(t->dev, &now, t->now, sizeof now);
-    return now;
+StepState trainer_state(Trainer *t) {
+    StepState s = { 0 };
+    t->dev->be.copy_out(t->dev, &s, t->state, sizeof s);
+    return s;
 }
 
-// While chains are behind, all but the classifier's terms has the other sign: p(x) is unlearnt.
-static void turn_back(Energy *e, real pyx, const StepState *now) {
+// ---- opening ---------------------------------------------------------------------------------
+
+// While f(x) - f(x_q) exceeds --px-margin all terms but the classifier's change sign, which brings the
+// two back together.
+static void reverse_px(Energy *e, real pyx, const StepState *now) {
     e->now = now;
     e->a_over = 2 * pyx - e->a;
     e->b_over = -2 * pyx - e->b;
@@ -212,10 +220,13 @@ static void objective(Trainer *t) {
                         .ce_limit = pyx + pxy > 0 ? (real)c->ce_limit : 0,
                         .px_margin = (real)c->px_margin,
                         .n_ring = N_RING };
+    t->labelled = &t->batch[0];
+    t->px_real = generative ? &t->batch[real_at] : NULL;
+    t->sampled = generative ? &t->batch[fake_at] : NULL;
     for (int i = 0; i < t->watch.n_batch; i++) {
-        if (c->px_margin > 0) turn_back(&t->batch[i].e, i ? 0 : pyx, t->now);
+        if (c->px_margin > 0) reverse_px(&t->batch[i].e, i ? 0 : pyx, t->state);
         t->watch.e[i] = t->batch[i].e;
-        t->batch[i].pass = i == fake_at ? &t->fake : &t->real;
+        t->batch[i].pass = i == fake_at ? &t->sampled_pass : &t->real_pass;
     }
 }
 
@@ -223,18 +234,18 @@ static int open_batches(Trainer *t, Err *err) {
     Dev *dev = t->dev;
     const size_t B = (size_t)t->cfg.batch, dim = (size_t)(t->data.c * t->data.side * t->data.side);
     for (int i = 0; i < t->watch.n_batch; i++) {
-        t->batch[i].x = dev->be.alloc(dev, B * dim * sizeof(real), "a batch");
-        const int labels = i == t->watch.label || t->batch[i].e.b != 0;     // a term reads them
-        if (labels && i != t->watch.fake)
-            t->batch[i].y = dev->be.alloc(dev, B * sizeof(int), "labels");
-        if (t->cfg.conditional && i == t->watch.fake) t->batch[i].y = t->replay.y;
+        TrainBatch *b = &t->batch[i];
+        b->x = dev->be.alloc(dev, B * dim * sizeof(real), "a batch");
+        const int labels = b == t->labelled || b->e.b != 0;     // a term reads them
+        if (labels && b != t->sampled) b->y = dev->be.alloc(dev, B * sizeof(int), "labels");
+        if (t->cfg.conditional && b == t->sampled) b->y = t->replay.y;
     }
     t->index = dev->be.alloc(dev, B * sizeof(int), "a batch");
-    t->index2 = dev->be.alloc(dev, B * sizeof(int), "a batch");
+    t->px_index = dev->be.alloc(dev, B * sizeof(int), "a batch");
     t->sums = dev->be.alloc(dev, N_SUMS * N_SUM * sizeof(real), "sums");
     t->ring = dev->be.alloc(dev, N_RING * N_ROW * sizeof(real), "the log");
     if (dev_check(dev, err)) return -1;
-    dev->be.zero(dev, t->now, sizeof(StepState));
+    dev->be.zero(dev, t->state, sizeof(StepState));
     dev->be.zero(dev, t->sums, N_SUMS * N_SUM * sizeof(real));
     dev->be.zero(dev, t->ring, N_RING * N_ROW * sizeof(real));
     return 0;
@@ -242,33 +253,33 @@ static int open_batches(Trainer *t, Err *err) {
 
 static int open_passes(Trainer *t, Err *err) {
     const int B = t->cfg.batch, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0;
-    if (pass_open(&t->real, &t->net, B, MODE_TRAIN, err)) return -1;
-    t->mem_bytes = t->real.bytes;
+    if (pass_open(&t->real_pass, &t->net, B, MODE_TRAIN, err)) return -1;
+    t->mem_bytes = t->real_pass.bytes;
     if (t->cfg.sam > 0) {
-        if (pass_open(&t->above, &t->net, B, WANT_DW, err)) return -1;
-        if (t->above.bytes > t->mem_bytes) t->mem_bytes = t->above.bytes;
-        t->keep = t->dev->be.alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
+        if (pass_open(&t->sam_pass, &t->net, B, WANT_DW, err)) return -1;
+        if (t->sam_pass.bytes > t->mem_bytes) t->mem_bytes = t->sam_pass.bytes;
+        t->sam_keep = t->dev->be.alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
         t->sam_on = t->cfg.sam_from <= 0;
     }
-    if (t->watch.fake >= 0) {
-        if (pass_open(&t->fake, &t->net, B, WANT_DW | all, err) ||
-            pass_open(&t->sampling, &t->net, B, MODE_SAMPLE | all, err))
+    if (has_chains(t)) {
+        if (pass_open(&t->sampled_pass, &t->net, B, WANT_DW | all, err) ||
+            pass_open(&t->chain_pass, &t->net, B, MODE_SAMPLE | all, err))
             return -1;
-        if (t->sampling.bytes > t->mem_bytes) t->mem_bytes = t->sampling.bytes;
+        if (t->chain_pass.bytes > t->mem_bytes) t->mem_bytes = t->chain_pass.bytes;
     }
     if (t->cfg.attack != ATTACK_NONE) {
-        if (pass_open(&t->attack, &t->net, B, MODE_SAMPLE, err)) return -1;
-        if (t->attack.bytes > t->mem_bytes) t->mem_bytes = t->attack.bytes;
+        if (pass_open(&t->attack_pass, &t->net, B, MODE_SAMPLE, err)) return -1;
+        if (t->attack_pass.bytes > t->mem_bytes) t->mem_bytes = t->attack_pass.bytes;
         t->x0 = t->dev->be.alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),
                                  "images before an attack");
     }
     t->mem = t->dev->be.alloc(t->dev, t->mem_bytes, "activations and their gradients");
     if (dev_check(t->dev, err)) return -1;
-    pass_bind(&t->real, t->mem);
-    if (t->keep) pass_bind(&t->above, t->mem);
-    if (t->watch.fake >= 0) pass_bind(&t->fake, t->mem);
-    if (t->watch.fake >= 0) pass_bind(&t->sampling, t->mem);
-    if (t->x0) pass_bind(&t->attack, t->mem);
+    pass_bind(&t->real_pass, t->mem);
+    if (t->sam_keep) pass_bind(&t->sam_pass, t->mem);
+    if (has_chains(t)) pass_bind(&t->sampled_pass, t->mem);
+    if (has_chains(t)) pass_bind(&t->chain_pass, t->mem);
+    if (t->x0) pass_bind(&t->attack_pass, t->mem);
     return 0;
 }
 
@@ -325,13 +336,13 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
                         .sgd = { (real)c->momentum, (real)c->weight_decay },
                         .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)c->weight_decay },
                         .ema_keep = (real)c->ema };
-    t->now = dev->be.alloc(dev, sizeof(StepState), "the step");
+    t->state = dev->be.alloc(dev, sizeof(StepState), "the step");
     objective(t);
     if (dev_check(dev, err) || net_alloc(&t->net, dev, err) ||
         net_init(&t->net, (uint64_t)c->seed, err) || bytes_upload(&t->data, dev, train, err) ||
         open_schedule(t, err))
         return -1;
-    if (t->watch.fake >= 0 &&
+    if (has_chains(t) &&
         (starts_open(&t->starts, dev, c->start, &t->data, train->x, train->y,
                      train->classes, err) ||
          replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err)))
@@ -345,13 +356,13 @@ void trainer_close(Trainer *t) {
     Dev *dev = t->dev;
     if (!dev) return;
     forget_recording(t);
-    Pass *passes[] = { &t->sampling, &t->real, &t->fake, &t->above, &t->attack };
+    Pass *passes[] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass, &t->attack_pass };
     for (int i = 0; i < 5; i++) pass_close(passes[i]);
     for (int i = 0; i < MAX_BATCHES; i++) {
         dev->be.free(dev, t->batch[i].x);
         if (t->batch[i].y != t->replay.y) dev->be.free(dev, t->batch[i].y);
     }
-    void *all[] = { t->mem, t->index, t->index2, t->x0, t->keep, t->now, t->sums, t->ring };
+    void *all[] = { t->mem, t->index, t->px_index, t->x0, t->sam_keep, t->state, t->sums, t->ring };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) dev->be.free(dev, all[i]);
     optim_close(&t->optim, &t->net);
     replay_close(&t->replay);

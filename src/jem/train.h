@@ -1,5 +1,6 @@
-// train.h - one training iteration: batch, chain, losses, step. All of it is device work; the host
-// only says which step it is. fit.h has the run around it: epochs, checkpoints, trouble.
+// train.h - one training iteration. jem/ is the method: chain starts, replay buffer, sampling, the
+// training step, attacks, scores and metrics. It computes on a device that it is given and touches
+// no file; run/ has the rest of a training run (epochs, checkpoints, recovery).
 #ifndef TRAIN_H
 #define TRAIN_H
 #include "conf/config.h"
@@ -9,10 +10,10 @@
 
 enum { N_RING = 1024 };
 
-typedef struct {                  // images that go through the net as a batch of their own
+typedef struct {                  // one batch of images that goes through the net
     real  *x;                     // on the device: [batch][dim]
     int   *y;                     // labels, or NULL where no term reads them
-    Energy e;                     // its terms, added up
+    Energy e;                     // its terms of the loss, added up
     Pass  *pass;
 } TrainBatch;
 
@@ -26,44 +27,57 @@ typedef struct {
     Starts   starts;
     Replay   replay;
     Chain    chain;
-    Pass     sampling, real, fake, attack;   // fake: as real, but its statistics may not count
-    Pass     above;               // SAM's second look: no statistics count
+    // modes of the net; only real_pass always updates the running statistics
+    Pass     real_pass, sampled_pass, chain_pass, attack_pass, sam_pass;
     void    *mem;                 // which these passes share
     size_t   mem_bytes;
     TrainBatch batch[MAX_BATCHES];
+    TrainBatch *labelled, *px_real;     // of these; px_real may be labelled. NULL: no p(x)
+    TrainBatch *sampled;          // x_q, the end points of chains; NULL: no p(x)
     Watch    watch;
-    int     *index, *index2;      // on the device: rows of the training set
+    int     *index, *px_index;    // on the device: rows of the training set
     real    *x0;                  // on the device: images before an attack, or NULL
-    real    *keep;                // on the device: weights while SAM looks from above, or NULL
+    real    *sam_keep;            // on the device: weights while SAM perturbs them, or NULL
     int      sam_on;              // in this step
-    StepState     *now;                 // on the device
+    StepState *state;             // on the device
     real    *sums, *ring;         // on the device: [N_SUMS][N_SUM]; [N_RING][N_ROW]
     uint64_t step;                // the next one
     uint64_t per_epoch;           // steps
     uint64_t seed;                // of this attempt
-    double   lr_scale;            // halved after repeated trouble
-    double   time_share;          // --minutes: share of the time that is gone; negative: not in use
+    double   lr_scale;            // halved after repeated divergence
+    double   time_share;          // --minutes: share of the time that has passed; negative: not used
     void    *recording;           // the device work of a step, where the device can record it
     int      alike;               // steps done since anything but StepState changed
     uint64_t recorded_batches;    // what one step adds to net.batches
 } Trainer;
 
-// Opens everything on dev for images of `train`; weights are initialised, the buffer is born unless
-// `empty` (a checkpoint will fill it). The set may be freed afterwards.
+// Opens everything on dev for the images of `train` and initialises the weights. The replay buffer
+// is filled with chain starts unless `empty` (a checkpoint will fill it). The set may be freed
+// afterwards.
 int  trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int empty, Err *err);
 void trainer_close(Trainer *t);
-void trainer_step(Trainer *t);                      // ask dev_check and trainer_row now and then
-double trainer_lr(const Trainer *t);
-void trainer_seed(Trainer *t, int attempt);         // a new random stream for a new attempt
-// The log row of a step that lies at most N_RING back.
-void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]);
-StepState  trainer_now(Trainer *t);
+// One iteration: tells the device which step it is, does trainer_step or replays its recording, and
+// counts. It returns before the device is done; a failure shows in dev_check, a divergence in
+// trainer_state.
+void trainer_advance(Trainer *t);
 
+double  trainer_lr(const Trainer *t);               // of the next step
 Augment trainer_augment(const Trainer *t);          // of the labelled batch
+void trainer_seed(Trainer *t, int attempt);         // a new random stream for a new attempt
+// The log row of a step that lies at most N_RING back; waits for the device.
+void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]);
+StepState trainer_state(Trainer *t);                // waits for the device
 
-// The parts of a step, in order, for tests that bring their own batches and chains.
-void trainer_gather(Trainer *t);                    // images and chain starts
-void trainer_chain(Trainer *t);                     // PYLD
-void trainer_attack(Trainer *t);                    // adversarial training: labelled images moved
-void trainer_learn(Trainer *t);                     // losses, gradients, optimiser; chains back
+static inline int has_chains(const Trainer *t) { return t->sampled != NULL; }
+static inline int has_attack(const Trainer *t) { return t->x0 != NULL; }
+static inline int sam_active(const Trainer *t) { return t->sam_on; }
+
+// The device work of an iteration, and its parts in order, for tests that bring their own batches.
+void trainer_step(Trainer *t);
+void gather_batches(Trainer *t);                    // data set -> labelled and p(x)'s real images
+void run_chains(Trainer *t);                        // PYLD on the sampled batch: x_0 -> x_q
+void attack_labelled(Trainer *t);                   // adversarial training: PGD on the labelled batch
+void compute_gradients(Trainer *t);                 // each batch: forward, loss head, backward
+void sam_gradients(Trainer *t);                     // the same at the perturbed weights instead
+void check_step(Trainer *t);                        // log row; sets StepState.halt on divergence
 #endif

@@ -204,7 +204,7 @@ int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev,
     enum { ROOM = 1 << 20 };
     char *options = config_dump(&t->cfg, CMD_TRAIN), fresh[600];
     real *room = malloc(ROOM * sizeof *room);
-    const StepState now = trainer_now(t);
+    const StepState now = trainer_state(t);
     int rc = options && room ? 0 : err_set(err, ERR_MEM, "out of memory for a checkpoint");
     if (!rc && snprintf(fresh, sizeof fresh, "%s.new", path) >= (int)sizeof fresh)
         rc = err_set(err, ERR_ARG, "%s: file name too long", path);
@@ -283,13 +283,13 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     t->step = (uint64_t)step;
     t->lr_scale = r->lr_scale;
     trainer_seed(t, r->attempt);
-    if (t->watch.fake >= 0) replay_rewind(&t->replay, t->seed, t->step, (uint32_t)drawn);
+    if (has_chains(t)) replay_rewind(&t->replay, t->seed, t->step, (uint32_t)drawn);
     const StepState now = { .in.step = (uint32_t)t->step,
                             .gap = (real)gap,
                             .ce = (real)ce,
                             .ce_low = (real)ce_low,
                             .over_margin = behind != 0 };
-    t->dev->be.copy_in(t->dev, t->now, &now, sizeof now);
+    t->dev->be.copy_in(t->dev, t->state, &now, sizeof now);
     return dev_check(t->dev, err);
 }
 

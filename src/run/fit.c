@@ -164,7 +164,7 @@ static void progress(Fit *f) {
     int n = snprintf(f->text, sizeof f->text, "epoch %.1f  ce %.3f  acc %.1f %%",
                      (double)f->t.step / (double)f->t.per_epoch, (double)row[ROW_CE],
                      100 * (double)row[ROW_RIGHT]);
-    if (f->t.watch.fake >= 0)
+    if (has_chains(&f->t))
         n += snprintf(f->text + n, sizeof f->text - (size_t)n, "  f(x) %.2f  f(xq) %.2f",
                       (double)row[ROW_FX], (double)row[ROW_FXQ]);
     if (!isnan(f->valid_accuracy))
@@ -179,16 +179,16 @@ static void progress(Fit *f) {
 static void average_statistics(Fit *f) {
     enum { BATCHES = 50 };
     Trainer *t = &f->t;
-    Pass *p = &t->real;
+    Pass *p = &t->real_pass;
     const size_t bytes = t->net.n_state * sizeof(real);
     const uint64_t batches = t->net.batches;
     for (int k = 0; k < BATCHES && bytes; k++) {
         const StepInput in = { .step = (uint32_t)(t->step + (uint64_t)k) };
         const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
-        t->dev->be.copy_in(t->dev, &t->now->in, &in, sizeof in);
-        t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->now,
+        t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
+        t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->state,
                         t->index, NULL);
-        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, trainer_augment(t), key, t->now,
+        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, trainer_augment(t), key, t->state,
                          t->batch[0].x, NULL);
         for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
         pass_forward(p, t->batch[0].x);
@@ -214,7 +214,7 @@ static void swap_average(Trainer *t) {
 // Means and leading directions of the classes, so that the model can start chains without its data.
 static int chain_starts(Fit *f, Err *err) {
     const int n_group = f->t.starts.n_group, dim = f->t.starts.dim;
-    if (f->mean || f->t.watch.fake < 0 || !n_group) return 0;
+    if (f->mean || !has_chains(&f->t) || !n_group) return 0;
     f->mean = malloc((size_t)(n_group * dim) * sizeof *f->mean);
     f->factor = malloc((size_t)(n_group * dim) * STARTS_RANK * sizeof *f->factor);
     if (!f->mean || !f->factor) return err_set(err, ERR_MEM, "out of memory for chain starts");
@@ -268,7 +268,7 @@ static int sample_grid(Fit *f, Err *err) {
     enum { SIDE = 10 };
     Trainer *t = &f->t;
     char path[RUN_PATH];
-    if (t->watch.fake < 0) return 0;
+    if (!has_chains(t)) return 0;
     const size_t dim = t->replay.dim;
     const int n = t->replay.n < SIDE * SIDE ? t->replay.n : SIDE * SIDE;
     real *row = malloc(dim * sizeof *row);
@@ -291,7 +291,7 @@ static int sample_grid(Fit *f, Err *err) {
 
 // A margin keeps a run alive; whether p(x) is still learnt is another question.
 static void tell_behind(Fit *f) {
-    if (f->t.watch.fake >= 0 && f->t.watch.px_margin > 0 && f->behind > f->counted / 4 &&
+    if (has_chains(&f->t) && f->t.watch.px_margin > 0 && f->behind > f->counted / 4 &&
         !f->told_behind++)
         say(f,
             "note: in %" PRIu64 " of the last %" PRIu64
@@ -308,7 +308,7 @@ static int end_epoch(Fit *f, Err *err) {
     Scores s = { .threshold = NAN };
     int rc = 0;
     f->state.judged = t->step;
-    const StepState keep = trainer_now(t);
+    const StepState keep = trainer_state(t);
     swap_average(t);
     if (t->optim.avg) average_statistics(f);
     if (f->valid.n) {
@@ -323,7 +323,7 @@ static int end_epoch(Fit *f, Err *err) {
         rc = save_best(f, &s, err);
     }
     swap_average(t);
-    t->dev->be.copy_in(t->dev, t->now, &keep, sizeof keep);
+    t->dev->be.copy_in(t->dev, t->state, &keep, sizeof keep);
     drain_log(f, f->valid_accuracy);
     tell_behind(f);
     return rc || sample_grid(f, err) ? -1 : dev_check(t->dev, err);
@@ -357,7 +357,7 @@ static const char *advice(Fit *f, uint64_t at) {
         trainer_row(&f->t, i, row);
         climb += (double)row[ROW_CLIMB] / (double)n;
     }
-    return climb < 1.0 / 3 && f->t.watch.fake >= 0
+    return climb < 1.0 / 3 && has_chains(&f->t)
                ? "chains leapt too far (climb in log.tsv): --px-margin 1, --sam 2, a smaller "
                  "--step-size or "
                  "more noise on real images (--px shared --sigma 0.1) may"
@@ -391,7 +391,7 @@ static int go_back(Fit *f, int reason, Err *err) {
     f->began = now_seconds();
     f->state.lr_scale = f->t.lr_scale = scale;
     trainer_seed(&f->t, attempt);
-    if (f->t.watch.fake >= 0) replay_rewind(&f->t.replay, f->t.seed, f->t.step, f->t.replay.drawn);
+    if (has_chains(&f->t)) replay_rewind(&f->t.replay, f->t.seed, f->t.step, f->t.replay.drawn);
     say(f,
         "diverged near step %" PRIu64 ": %s; going back to step %" PRIu64
         " with other random numbers%s (retry %d of %d)",
@@ -432,7 +432,7 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
         const int epoch_over = t->step && t->step % t->per_epoch == 0;
         if (t->step % look == 0 || epoch_over || last) {
             if (dev_check(&f->dev, err)) return -1;
-            const StepState now = trainer_now(t);
+            const StepState now = trainer_state(t);
             if (now.halt) {
                 if (go_back(f, now.halt, err)) return -1;
                 continue;
@@ -449,7 +449,7 @@ static int fit_loop(Fit *f, int *stopped, Err *err) {
                     f->saved_step);
             if (last || *stopped) return 0;
         }
-        trainer_step(t);
+        trainer_advance(t);
     }
 }
 

@@ -36,7 +36,7 @@ int train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err) 
     for (int i = -4; !rc && i < n; i++) {                    // the warm-up: a device records the third step
         dev.be.sync(&dev);
         const double start = now_seconds();
-        trainer_step(&t);
+        trainer_advance(&t);
         dev.be.sync(&dev);
         if (i >= 0) ms[i] = 1e3 * (now_seconds() - start);
         rc = dev_check(&dev, err) || stopped(ev, err);
