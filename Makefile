@@ -104,7 +104,7 @@ objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
 
 PLOT_SRC := src/base/plot_cairo.c
 LIB_SRC  := $(filter-out $(PLOT_SRC),$(foreach r,base conf net data jem run report eval api,$(wildcard src/$(r)/*.c)) \
-            $(wildcard src/dev/backend.c src/dev/ref.c src/dev/comm.c))
+            $(wildcard src/dev/backend.c src/dev/dense.c src/dev/ref.c src/dev/comm.c))
 CLI_SRC  := $(wildcard src/cli/*.c)
 PRESETS  := $(sort $(wildcard presets/*.conf))
 ISA_SRC  := $(wildcard src/dev/cpu_ops.c src/dev/cpu_stem.c src/dev/cpu_wino.c)
