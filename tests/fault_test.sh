@@ -84,7 +84,7 @@ start --resume --out run
 sleep 0.2
 kill -TERM $pid; await
 check "SIGTERM too" [ $code = 0 ]
-check "it had gone on from the step where it was stopped" grep -q "going on at step $((stopped_at + 1))$" err
+check "it had gone on from the step where it was stopped" grep -q "resuming at step $((stopped_at + 1))$" err
 to=$(($(tail -n 1 run/log.tsv | cut -f 1) + 6))
 train --resume --iterations $to --out run
 check "its log has every step once" whole_log run $to
@@ -115,7 +115,7 @@ check "--resume wants --out" gives 2 '--out' --resume
 check "and a run that is there" gives 1 'nowhere: no such run folder' --resume --out nowhere
 check "and makes none" [ ! -e nowhere ]
 mkdir empty
-check "an empty folder is no run" gives 1 'empty: no checkpoint to go on from' --resume --out empty
+check "an empty folder is no run" gives 1 'empty: no checkpoint to resume from' --resume --out empty
 # shellcheck disable=SC2086
 check "a run is not begun over another" gives 2 'run: already holds a run' $tiny --iterations 1 --out run
 # shellcheck disable=SC2086
@@ -126,7 +126,7 @@ check "a file is no run folder" gives 1 'file: exists and is not a folder' $tiny
 
 # ---- spoilt files
 truncate -s 100000 run/last.safetensors
-check "a cut checkpoint: the one before it serves" gives 0 'going back to' --resume --iterations $((to + 4)) --out run
+check "a cut checkpoint: the one before it serves" gives 0 'prev.safetensors instead' --resume --iterations $((to + 4)) --out run
 check "its log has every step once" whole_log run $((to + 4))
 truncate -s 100000 run/last.safetensors
 truncate -s 5 run/prev.safetensors
@@ -177,11 +177,11 @@ fi
 # ---- divergence
 # shellcheck disable=SC2086
 check "a gap beyond its limit ends as divergence" \
-    gives 3 'f(x) and f(x_q) drifted apart' $tiny --gap-limit 0.0001 --retries 2 --iterations 70 --out gap
+    gives 3 'exceeded --gap-limit' $tiny --gap-limit 0.0001 --retries 2 --iterations 70 --out gap
 check "after each retry was told" \
-    [ "$(grep -o 'going back to step [0-9]* with .*(retry [12] of 2)' err | wc -l)" = 2 ]
+    [ "$(grep -o 'rolling back to step [0-9]* with .*(retry [12] of 2)' err | wc -l)" = 2 ]
 check "it says what may help" grep -q 'more chain steps' err
-check "and all are kept for the report" [ "$(grep -c 'drifted apart' gap/diverged.tsv)" = 3 ]
+check "and all are kept for the report" [ "$(grep -c 'exceeded --gap-limit' gap/diverged.tsv)" = 3 ]
 check "the second with half the rate" grep -q 'half the learning rate (retry 2 of 2)' err
 "$jempp" report gap >out 2>err
 check "which can be written" grep -q 'report.html: written' out
@@ -191,12 +191,12 @@ check "and a model" grep -q '^gap/samples' out
 check "killed now, it would know of both retries" grep -q '"retries": 2' gap/run.json
 check "and does not begin to count anew" \
     gives 3 'giving up after 2 retries' --resume --out gap
-check "nor retry" eval '! grep -q "going back" err'
+check "nor retry" eval '! grep -q "rolling back" err'
 # shellcheck disable=SC2086
-check "chains that leap too far are told from others" gives 3 'chains leapt too far (climb in log.tsv)' $tiny \
+check "chains that leap too far are told from others" gives 3 'steps are too large (climb in log.tsv)' $tiny \
     --step-size 50 --clip 0 --gap-limit 0.05 --retries 0 --iterations 3000 --out leap
 train $tiny --gap-limit 0.0001 --retries 4 --iterations 70 --out row
-check "the third time in a row it goes further back" grep -q 'going back to step 25 .*(retry 3 of 4)' err
+check "the third time in a row it goes further back" grep -q 'rolling back to step 25 .*(retry 3 of 4)' err
 check "an epoch gone through again is judged again" [ -n "$(awk -F'\t' '$1 == 49 { print $12 }' row/log.tsv)" ]
 check "and the older state stays" [ "$(step_of row/prev.safetensors)" = "${python:+25}" ]
 # shellcheck disable=SC2086
@@ -204,13 +204,13 @@ train $tiny --conv direct --iterations 51 --out calm
 limit=$(awk -F'\t' '$1 == 50 { print 1.5 * $10 }' calm/log.tsv)
 # shellcheck disable=SC2086
 check "a run that ends on its way to a limit says that it is not kept" \
-    gives 0 'step 50 is kept' $tiny --conv direct --iterations 51 --gap-limit "$limit" --out drift
+    gives 0 'the checkpoint of step 50 is kept' $tiny --conv direct --iterations 51 --gap-limit "$limit" --out drift
 check "and keeps a calm one" [ "$(step_of drift/last.safetensors)" = "${python:+50}" ]
 # shellcheck disable=SC2086
 check "a classifier that does not learn is not watched" \
     gives 0 'px: 30 steps' $tiny --pyx-weight 0 --ce-limit 0.0001 --iterations 30 --out px
 # shellcheck disable=SC2086
-check "one that learns is" gives 3 'rose far above' $tiny --lr 0.1 --ce-limit 0.0001 --retries 0 --iterations 30 --out ce
+check "one that learns is" gives 3 'lowest value by --ce-limit' $tiny --lr 0.1 --ce-limit 0.0001 --retries 0 --iterations 30 --out ce
 # shellcheck disable=SC2086
 check "so does a loss beyond its limit" \
     gives 3 'the loss is not finite' $tiny --loss-limit 1 --retries 1 --iterations 9 --out loss
@@ -227,10 +227,10 @@ check "a run whose chains cannot keep up is lost" gives 3 'diverged near step' $
 # shellcheck disable=SC2086
 check "a margin keeps the two together" gives 0 'held: 700 steps' $slow --iterations 700 --px-margin 1 --out held
 check "within twice of it" awk -F'\t' 'NR > 1 { gap = $10 } END { exit !(gap > 0.1 && gap < 2) }' held/log.tsv
-check "and it is said what that means" grep -q 'of the last .* steps chains were behind' err out
+check "and it is said what that means" grep -q 'of the last .* steps f(x) - f(x_q) exceeded --px-margin' err out
 # shellcheck disable=SC2086
 check "a classifier has no chains to be behind" \
-    eval 'gives 0 "alone: 20 steps" $tiny --px none --px-margin 0.1 --iterations 20 --out alone && ! grep -q "chains were behind" err out'
+    eval 'gives 0 "alone: 20 steps" $tiny --px none --px-margin 0.1 --iterations 20 --out alone && ! grep -q "exceeded --px-margin" err out'
 
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ]

@@ -221,9 +221,9 @@ static void a_later_call_draws_what_a_first_one_would(void **state) {
 static void every_weight_must_be_there_before_memory_is_spent(void **state) {
     (void)state;
     spoil(NULL, NULL, "f.layer3.0.bn2.running_var");
-    assert_refused("there is no tensor 'f.layer3.0.bn2.running_var'");
+    assert_refused("no tensor 'f.layer3.0.bn2.running_var'");
     spoil(NULL, NULL, "class_output.weight");
-    assert_refused("there is no tensor 'class_output.weight'");
+    assert_refused("no tensor 'class_output.weight'");
 }
 
 static void sizes_that_no_network_has_are_refused(void **state) {

@@ -13,7 +13,7 @@ int run_images(const Config *c, Set *train, Set *valid, Err *err) {
     Set all = { 0 };
     if (set_load(&all, c->data, HALF_TRAIN, &o, err)) return -1;
     size_t held_out = (size_t)c->valid_images;
-    if (held_out > all.n / 5) held_out = all.n / 5;   // small sets keep four fifths for training
+    if (held_out > all.n / 5) held_out = all.n / 5; // small sets keep four fifths for training
     const int rc =
         set_split(&all, held_out, (size_t)c->train_images, (uint64_t)c->seed, train, valid, err);
     set_free(&all);

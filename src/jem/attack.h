@@ -1,6 +1,6 @@
 // attack.h - one adversarial attack (PGD, FGSM) as a set of numbers, and the gradient that it
-// follows. Radii and steps are in units in which pixels go from 0 to 1; images are in [-1, 1], where
-// they count twice.
+// follows. Radii and steps are in units in which pixels go from 0 to 1; images are in [-1, 1],
+// where they count twice.
 #ifndef ATTACK_H
 #define ATTACK_H
 #include "conf/config.h"

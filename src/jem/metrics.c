@@ -23,7 +23,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// ---- classification ------------------------------------------------------------------------------
+// ---- classification -----------------------------------------------------------------------------
 
 // The bin (b/20, (b+1)/20] that holds p; by its edges, because p * 20 may round over one.
 static int bin_of(double p) {
@@ -107,7 +107,8 @@ void confusion_of(size_t *counts, const float *logits, const int *y, size_t n, i
     }
 }
 
-// d NLL / d b where logits are multiplied by b = 1/T: it grows with b, so its zero is the least NLL.
+// d NLL / d b where logits are multiplied by b = 1/T: it grows with b, so its zero is the least
+// NLL.
 static double nll_slope(const float *logits, const int *y, size_t n, int classes, double b) {
     double slope = 0;
     for (size_t i = 0; i < n; i++) {
@@ -134,7 +135,7 @@ double temperature_of(const float *logits, const int *y, size_t n, int classes) 
     return exp(-(lo + hi) / 2);
 }
 
-// ---- detection -----------------------------------------------------------------------------------
+// ---- detection ----------------------------------------------------------------------------------
 
 const char *const score_name[N_SCORE] = { "logpx", "maxp", "maxlogit", "gradnorm" };
 const char *const score_label[N_SCORE] = { "log p(x)", "max p(y|x)", "max logit",
@@ -158,7 +159,8 @@ static double quantile(const double *sorted, size_t n, double q) {
     return sorted[(size_t)(q * (double)(n - 1) + 0.5)];
 }
 
-// A few far values would leave the rest in one bin, so the histograms span all but 1/200 at each end.
+// A few far values would leave the rest in one bin, so the histograms span all but 1/200 at each
+// end.
 static void histograms(Detection *d, const double *in, size_t n_in, const double *out,
                        size_t n_out) {
     const double tail = 0.005;

@@ -17,7 +17,7 @@ void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key
     }
 }
 
-// ---- the curve -----------------------------------------------------------------------------------
+// ---- the curve ----------------------------------------------------------------------------------
 
 typedef struct {
     Probe *p;
@@ -32,7 +32,8 @@ typedef struct {
     uint64_t done, to_go;             // images through the attack; an estimate
 } Curve;
 
-// One batch of those alive, attacked within the radius (0: looked at); survivors go to alive[kept ..).
+// One batch of those alive, attacked within the radius (0: looked at); survivors go to alive[kept
+// ..).
 static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
     Probe *p = c->p;
     Backend *be = &p->dev->be;

@@ -1,7 +1,7 @@
 // starts.c - chain starts, drawn from the images themselves: no covariance, no Cholesky factor.
 //
-// x0 = mean + n^(-1/2) sum_i z_i (x_i - mean) + 0.01 eta has exactly the law N(mean, Sigma + 1e-4 I),
-// Sigma being the covariance divided by n, whatever n is (docs/pyld.md).
+// x0 = mean + n^(-1/2) sum_i z_i (x_i - mean) + 0.01 eta has exactly the law N(mean, Sigma + 1e-4
+// I), Sigma being the covariance divided by n, whatever n is (docs/pyld.md).
 #include "jem/starts.h"
 #include <math.h>
 #include <stdlib.h>
@@ -35,10 +35,11 @@ typedef struct {
     Arena arena;
     int *rows, *first;
     double *mean;
-} Fit;
+} Groups;
 
-static int fit(Fit *f, const uint8_t *pixels, const int *y, int n, int n_group, int dim, Err *err) {
-    *f = (Fit){ 0 };
+static int group_images(Groups *f, const uint8_t *pixels, const int *y, int n, int n_group, int dim,
+                        Err *err) {
+    *f = (Groups){ 0 };
     f->rows = arena_alloc(&f->arena, (size_t)n + 1, sizeof(int));
     f->first = arena_alloc(&f->arena, 2 * (size_t)n_group + 2, sizeof(int));
     f->mean = arena_alloc(&f->arena, (size_t)n_group * (size_t)dim + 1, sizeof(double));
@@ -86,8 +87,8 @@ int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uin
     for (int i = 0; i < set->n; i++) count[y[i]]++;
     for (int k = 0, sum = 0; k < classes; k++) s->share[k] = (real)(sum += count[k]) / (real)set->n;
     if (!n_group) return 0;
-    Fit f;
-    int rc = fit(&f, pixels, y, set->n, n_group, dim, err);
+    Groups f;
+    int rc = group_images(&f, pixels, y, set->n, n_group, dim, err);
     if (!rc) {
         s->rows = dev->be.alloc(dev, (size_t)set->n * sizeof(int), "chain starts");
         rc = dev_check(dev, err);
@@ -182,7 +183,8 @@ static void orthonormal(double *v, int rank, int dim) {
     }
 }
 
-// to = Sigma v, rows of v at a time, without forming Sigma: (1/n) sum_i x_i <x_i, v>, x being centred.
+// to = Sigma v, rows of v at a time, without forming Sigma: (1/n) sum_i x_i <x_i, v>, x being
+// centred.
 static void times_covariance(const float *x, int n, int dim, int rank, const double *v,
                              double *to) {
     memset(to, 0, (size_t)rank * (size_t)dim * sizeof *to);
@@ -202,9 +204,9 @@ static void times_covariance(const float *x, int n, int dim, int rank, const dou
 
 int starts_factor(const uint8_t *pixels, const int *y, size_t n, int n_group, int dim, int rank,
                   float *mean, float *factor, Err *err) {
-    enum { SWEEPS = 6, MOST = 1000 };          // block power iteration on at most MOST images a group
-    Fit f;
-    int rc = fit(&f, pixels, y, (int)n, n_group, dim, err);
+    enum { SWEEPS = 6, MOST = 1000 };   // block power iteration on at most MOST images per group
+    Groups f;
+    int rc = group_images(&f, pixels, y, (int)n, n_group, dim, err);
     const size_t len = (size_t)rank * (size_t)dim;
     const size_t most = n < MOST ? n : MOST;
     double *v = rc ? NULL : arena_alloc(&f.arena, 2 * len, sizeof *v);

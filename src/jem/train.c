@@ -183,8 +183,8 @@ StepState trainer_state(Trainer *t) {
 
 // ---- opening ---------------------------------------------------------------------------------
 
-// While f(x) - f(x_q) exceeds --px-margin all terms but the classifier's change sign, which brings the
-// two back together.
+// While f(x) - f(x_q) exceeds --px-margin all terms but the classifier's change sign, which brings
+// the two back together.
 static void reverse_px(Energy *e, real pyx, const StepState *now) {
     e->now = now;
     e->a_over = 2 * pyx - e->a;
@@ -193,8 +193,8 @@ static void reverse_px(Energy *e, real pyx, const StepState *now) {
 
 // The objective as a table: which batches there are, and what each adds to the loss.
 //   cross-entropy                 pyx (LSE - z[y])          on the labelled batch
-//   -log p(x)    real - sampled   px (-LSE), px (+LSE)      on p(x)'s real batch, on the sampled one
-//   -log p(x, y) real - sampled   pxy (-z[y]), pxy (+z[y])  likewise (+LSE where chains have no class)
+//   -log p(x)    real - sampled   px (-LSE), px (+LSE)      on p(x)'s real batch and on x_q
+//   -log p(x, y) real - sampled   pxy (-z[y]), pxy (+z[y])  the same (+LSE if chains have no class)
 //   energy penalty                c LSE^2                   on both
 static void objective(Trainer *t) {
     const Config *c = &t->cfg;
@@ -330,7 +330,9 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
     t->chain = chain_of(c);
     trainer_seed(t, 0);
     NetSpec spec;
-    if (config_net(&spec, c, train->c, train->side, train->classes, err) || net_build(&t->net, &spec, err)) return -1;
+    if (config_net(&spec, c, train->c, train->side, train->classes, err) ||
+        net_build(&t->net, &spec, err))
+        return -1;
     t->net.momentum = (real)c->bn_momentum;
     t->optim = (Optim){ .kind = c->optimizer,
                         .sgd = { (real)c->momentum, (real)c->weight_decay },
@@ -343,8 +345,8 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
         open_schedule(t, err))
         return -1;
     if (has_chains(t) &&
-        (starts_open(&t->starts, dev, c->start, &t->data, train->x, train->y,
-                     train->classes, err) ||
+        (starts_open(&t->starts, dev, c->start, &t->data, train->x, train->y, train->classes,
+                     err) ||
          replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err)))
         return -1;
     if (open_batches(t, err) || open_passes(t, err) || optim_open(&t->optim, &t->net, err))
@@ -356,7 +358,8 @@ void trainer_close(Trainer *t) {
     Dev *dev = t->dev;
     if (!dev) return;
     forget_recording(t);
-    Pass *passes[] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass, &t->attack_pass };
+    Pass *passes[] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass,
+                       &t->attack_pass };
     for (int i = 0; i < 5; i++) pass_close(passes[i]);
     for (int i = 0; i < MAX_BATCHES; i++) {
         dev->be.free(dev, t->batch[i].x);

@@ -45,7 +45,7 @@ typedef struct {
     uint64_t per_epoch;           // steps
     uint64_t seed;                // of this attempt
     double   lr_scale;            // halved after repeated divergence
-    double   time_share;          // --minutes: share of the time that has passed; negative: not used
+    double   time_share;          // --minutes: share of the time that passed; negative: not used
     void    *recording;           // the device work of a step, where the device can record it
     int      alike;               // steps done since anything but StepState changed
     uint64_t recorded_batches;    // what one step adds to net.batches
@@ -76,7 +76,7 @@ static inline int sam_active(const Trainer *t) { return t->sam_on; }
 void trainer_step(Trainer *t);
 void gather_batches(Trainer *t);                    // data set -> labelled and p(x)'s real images
 void run_chains(Trainer *t);                        // PYLD on the sampled batch: x_0 -> x_q
-void attack_labelled(Trainer *t);                   // adversarial training: PGD on the labelled batch
+void attack_labelled(Trainer *t);                   // adversarial training: PGD
 void compute_gradients(Trainer *t);                 // each batch: forward, loss head, backward
 void sam_gradients(Trainer *t);                     // the same at the perturbed weights instead
 void check_step(Trainer *t);                        // log row; sets StepState.halt on divergence

@@ -66,7 +66,7 @@ static void write_net(StWriter *w, Net *net, const real *p, const real *state, i
                       size_t n_room) {
     for (int i = 0; i < net->n_par; i++)
         write_device(w, net->dev, p + net->par[i].off, net->par[i].len, half, room, n_room);
-    for (int i = 0; i < 2 * net->n_stat; i++) {              // mean, variance, mean, ...
+    for (int i = 0; i < 2 * net->n_stat; i++) { // mean, variance, mean, ...
         const Stat *s = &net->stat[i / 2];
         write_device(w, net->dev, state + s->off + (i % 2 ? s->len : 0), s->len, half, room,
                      n_room);
@@ -78,7 +78,7 @@ static const StTensor *find_numbers(const St *st, const char *name, size_t n, Er
     const StTensor *t = st_find(st, name);
     const size_t found = t ? (size_t)(t->bytes / st_type_size(t->type)) : 0;
     if (t && found == n) return t;
-    if (!t) err_set(err, ERR_DATA, "%s: there is no tensor '%s'", st->path, name);
+    if (!t) err_set(err, ERR_DATA, "%s: no tensor '%s'", st->path, name);
     else
         err_set(err, ERR_DATA, "%s: tensor %s: %zu elements, expected %zu", st->path, name, found,
                 n);
@@ -106,8 +106,7 @@ int model_complete(const St *st, const Net *net, Err *err) {
         snprintf(name, sizeof name, "%s.running_%s", net->stat[i / 2].name, i % 2 ? "var" : "mean");
         if (!st_find(st, name))
             return err_set(err, ERR_DATA,
-                           "%s: there is no tensor '%s': batch norm without running statistics "
-                           "classifies nothing",
+                           "%s: no tensor '%s': batch normalisation needs running statistics",
                            st->path, name);
         if (!find_numbers(st, name, net->stat[i / 2].len, err)) return -1;
     }
@@ -136,7 +135,7 @@ int model_weights(St *st, Net *net, Err *err) {
     return dev_check(net->dev, err);
 }
 
-// ---- complete states -----------------------------------------------------------------------------
+// ---- complete states ----------------------------------------------------------------------------
 
 static void meta_number(StWriter *w, const char *key, double v) {
     char text[40];
@@ -148,7 +147,8 @@ static int meta_read(const St *st, const char *key, double *v, Err *err) {
     const char *text = st_meta(st, key);
     char *end;
     if (!text)
-        return err_set(err, ERR_DATA, "%s: no '%s': not a state to go on from", st->path, key);
+        return err_set(err, ERR_DATA, "%s: no '%s': not a checkpoint to resume from", st->path,
+                       key);
     *v = strtod(text, &end);
     return *end || end == text ? err_set(err, ERR_DATA, "%s: '%s' is '%.40s', expected a number",
                                          st->path, key, text)
@@ -160,15 +160,16 @@ typedef struct {
     const char *name;
     real *p;
     size_t n;
-} Part;
+} StatePart;
 enum { N_PART = 5 };
-static void parts_of(Trainer *t, Part part[N_PART]) {
+static void parts_of(Trainer *t, StatePart part[N_PART]) {
     const size_t n_w = t->net.n_w;
-    const Part all[N_PART] = { { "optim.v", t->optim.v, n_w },
-                               { "optim.m", t->optim.m, n_w },
-                               { "ema.weights", t->optim.avg, n_w },
-                               { "ema.statistics", t->optim.avg_state, t->net.n_state },
-                               { "replay", t->replay.x, (size_t)t->replay.n * t->replay.dim } };
+    const StatePart all[N_PART] = { { "optim.v", t->optim.v, n_w },
+                                    { "optim.m", t->optim.m, n_w },
+                                    { "ema.weights", t->optim.avg, n_w },
+                                    { "ema.statistics", t->optim.avg_state, t->net.n_state },
+                                    { "replay", t->replay.x,
+                                      (size_t)t->replay.n * t->replay.dim } };
     memcpy(part, all, sizeof all);
 }
 
@@ -185,13 +186,13 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Step
     meta_number(w, "seconds", r->seconds);
     meta_number(w, "best_accuracy", r->best_accuracy);
     meta_number(w, "best_step", (double)r->best_step);
-    meta_number(w, "judged", (double)r->judged);
+    meta_number(w, "judged", (double)r->validated);
     meta_number(w, "channels", t->net.spec.channels);
     meta_number(w, "side", t->net.spec.side);
     st_meta_add(w, "format", "jempp state 1");
     st_meta_add(w, "options", options);
     st_meta_add(w, "tuning", t->dev->be.tuning(t->dev));
-    Part part[N_PART];
+    StatePart part[N_PART];
     parts_of(t, part);
     declare_counters(w, &t->net);
     declare_net(w, &t->net, real_type);
@@ -213,7 +214,7 @@ int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev,
         declare_state(&w, t, r, &now, options);
         write_counters(&w, &t->net);
         write_net(&w, &t->net, t->net.w, t->net.state, 0, room, ROOM);
-        Part part[N_PART];
+        StatePart part[N_PART];
         parts_of(t, part);
         for (int i = 0; i < N_PART; i++)
             if (part[i].p && part[i].n)
@@ -225,9 +226,9 @@ int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev,
     if (rc || dev_check(t->dev, err)) return -1;
     // from here on a good state exists under one of the two names at every moment
     if (prev && file_exists(path) && rename(path, prev))
-        return err_set(err, ERR_IO, "%s: cannot be renamed: %s", path, strerror(errno));
+        return err_set(err, ERR_IO, "%s: cannot rename: %s", path, strerror(errno));
     if (rename(fresh, path))
-        return err_set(err, ERR_IO, "%s: cannot be renamed: %s", fresh, strerror(errno));
+        return err_set(err, ERR_IO, "%s: cannot rename: %s", fresh, strerror(errno));
     return 0;
 }
 
@@ -236,9 +237,7 @@ int run_options(const St *st, Config *c, Err *err) {
     config_defaults(c);
     if (!text) return 0;
     return config_text(c, text, strlen(text), st->path, err) ||
-                   config_only(c, CMD_TRAIN, st->path, err)
-               ? -1
-               : 0;
+           config_only(c, CMD_TRAIN, st->path, err);
 }
 
 int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
@@ -254,7 +253,7 @@ int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
 }
 
 static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
-    double step, drawn, gap, ce, ce_low, attempt, best_step, judged = 0, behind = 0;
+    double step, drawn, gap, ce, ce_low, attempt, best_step, validated = 0, behind = 0;
     if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) ||
         meta_read(st, "gap", &gap, err) || meta_read(st, "ce", &ce, err) ||
         meta_read(st, "ce_low", &ce_low, err) || meta_read(st, "attempt", &attempt, err) ||
@@ -262,16 +261,18 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
         meta_read(st, "seconds", &r->seconds, err) ||
         meta_read(st, "best_accuracy", &r->best_accuracy, err) ||
         meta_read(st, "best_step", &best_step, err) ||
-        (st_meta(st, "judged") && meta_read(st, "judged", &judged, err)) ||
+        (st_meta(st, "judged") && meta_read(st, "judged", &validated, err)) ||
         (st_meta(st, "behind") && meta_read(st, "behind", &behind, err)) ||
         model_weights(st, &t->net, err))
         return -1;
     if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 &&
-          attempt <= 1000 && best_step >= 0 && best_step < 4e9 && judged >= 0 && judged < 4e9))
-        return err_set(err, ERR_DATA,
-                       "%s: step %g, best step %g, judged %g, drawn %g, attempt %g cannot be",
-                       st->path, step, best_step, judged, drawn, attempt);
-    Part part[N_PART];
+          attempt <= 1000 && best_step >= 0 && best_step < 4e9 && validated >= 0 &&
+          validated < 4e9))
+        return err_set(
+            err, ERR_DATA,
+            "%s: step %g, best step %g, validated step %g, draws %g, attempt %g: out of range",
+            st->path, step, best_step, validated, drawn, attempt);
+    StatePart part[N_PART];
     parts_of(t, part);
     for (int i = 0; i < N_PART; i++)
         if (part[i].p && part[i].n &&
@@ -279,7 +280,7 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
             return -1;
     r->attempt = (int)attempt;
     r->best_step = (uint64_t)best_step;
-    r->judged = (uint64_t)judged;
+    r->validated = (uint64_t)validated;
     t->step = (uint64_t)step;
     t->lr_scale = r->lr_scale;
     trainer_seed(t, r->attempt);
@@ -301,10 +302,10 @@ int ckpt_load(Trainer *t, RunState *r, const char *path, Err *err) {
     return rc;
 }
 
-// ---- models to hand on ---------------------------------------------------------------------------
+// ---- models to hand on --------------------------------------------------------------------------
 
 static void write_floats(StWriter *w, const float *v, size_t n) {
-    uint16_t h[1024];                                       // chain starts need no more than fp16
+    uint16_t h[1024]; // chain starts need no more than fp16
     for (size_t i = 0; i < n; i += 1024) {
         const size_t m = n - i < 1024 ? n - i : 1024;
         for (size_t k = 0; k < m; k++) h[k] = f32_to_f16(v[i + k]);

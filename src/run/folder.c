@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 static const char *const names[N_RUN_FILE] = {
-    [RUN_RECORD] = "run.json",         [RUN_LOG] = "log.tsv",
-    [RUN_DIVERGED] = "diverged.tsv",   [RUN_LAST] = "last.safetensors",
-    [RUN_PREV] = "prev.safetensors",   [RUN_BEST] = "best.safetensors",
-    [RUN_SAMPLES] = "samples",         [RUN_EVAL] = "eval.json",
-    [RUN_SHEETS] = "sheets",           [RUN_REPORT] = "report.html",
+    [RUN_RECORD] = "run.json",       [RUN_LOG] = "log.tsv",
+    [RUN_DIVERGED] = "diverged.tsv", [RUN_LAST] = "last.safetensors",
+    [RUN_PREV] = "prev.safetensors", [RUN_BEST] = "best.safetensors",
+    [RUN_SAMPLES] = "samples",       [RUN_EVAL] = "eval.json",
+    [RUN_SHEETS] = "sheets",         [RUN_REPORT] = "report.html",
 };
 
 const char *run_file(RunFile file) { return names[file]; }
@@ -38,9 +38,9 @@ int run_model_path(char dst[RUN_PATH], const char *path, Err *err) {
                    ? 0
                    : err_set(err, ERR_ARG, "%.80s...: name too long", path);
     if (run_path(dst, path, RUN_BEST, err)) return -1;
-    return file_exists(dst) ? 0
-                            : err_set(err, ERR_DATA, "%s: the run has no model yet (%s)", path,
-                                      names[RUN_BEST]);
+    return file_exists(dst)
+               ? 0
+               : err_set(err, ERR_DATA, "%s: the run has no model yet (%s)", path, names[RUN_BEST]);
 }
 
 int run_folder_choose(char *dst, size_t n, const Config *c, Err *err) {

@@ -29,11 +29,11 @@ int train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err) 
     Set set = { 0 };
     Trainer t = { 0 };
     Config cfg = *c;
-    cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer;     // filling it takes time, its size none
+    cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer; // filling it takes time, its size none
     const DevOpts o = config_dev(c);
     if (dev_open(&dev, c->device, &o, NULL, err)) return -1;
     int rc = random_set(&set, c, err) || trainer_open(&t, &dev, &cfg, &set, 0, err);
-    for (int i = -4; !rc && i < n; i++) {                    // the warm-up: a device records the third step
+    for (int i = -4; !rc && i < n; i++) { // the warm-up: a device records the third step
         dev.be.sync(&dev);
         const double start = now_seconds();
         trainer_advance(&t);

@@ -19,13 +19,21 @@ const char *const log_name[N_LOG] = {
 
 // The value of the device's row that each shows (-1: none of them), and how it is printed: so many
 // digits, after the point where it is fixed, else significant ones.
-static const struct { int row, digits, fixed; } columns[N_LOG] = {
-    [LOG_STEP] = { -1, 0, 1 },             [LOG_EPOCH] = { -1, 4, 1 },
-    [LOG_SECONDS] = { -1, 2, 1 },          [LOG_LR] = { ROW_LR, 6, 0 },
-    [LOG_LOSS] = { ROW_LOSS, 6, 0 },       [LOG_CE] = { ROW_CE, 6, 0 },
-    [LOG_ACCURACY] = { ROW_RIGHT, 4, 1 },  [LOG_FX] = { ROW_FX, 6, 0 },
-    [LOG_FXQ] = { ROW_FXQ, 6, 0 },         [LOG_GAP] = { ROW_GAP, 5, 0 },
-    [LOG_CLIMB] = { ROW_CLIMB, 4, 0 },     [LOG_VALID] = { -1, 4, 1 },
+static const struct {
+    int row, digits, fixed;
+} columns[N_LOG] = {
+    [LOG_STEP] = { -1, 0, 1 },
+    [LOG_EPOCH] = { -1, 4, 1 },
+    [LOG_SECONDS] = { -1, 2, 1 },
+    [LOG_LR] = { ROW_LR, 6, 0 },
+    [LOG_LOSS] = { ROW_LOSS, 6, 0 },
+    [LOG_CE] = { ROW_CE, 6, 0 },
+    [LOG_ACCURACY] = { ROW_RIGHT, 4, 1 },
+    [LOG_FX] = { ROW_FX, 6, 0 },
+    [LOG_FXQ] = { ROW_FXQ, 6, 0 },
+    [LOG_GAP] = { ROW_GAP, 5, 0 },
+    [LOG_CLIMB] = { ROW_CLIMB, 4, 0 },
+    [LOG_VALID] = { -1, 4, 1 },
 };
 
 static void head_line(char *dst, size_t n) {
@@ -45,8 +53,7 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     long keep = 0;
     while (fgets(line, sizeof line, log->f)) {
         const int first = keep == 0, whole = strchr(line, '\n') != NULL;
-        if (!whole || (first && strcmp(line, head)) ||
-            (!first && strtoull(line, NULL, 10) >= step))
+        if (!whole || (first && strcmp(line, head)) || (!first && strtoull(line, NULL, 10) >= step))
             break;
         keep = ftell(log->f);
     }
@@ -59,8 +66,10 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
 
 void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW],
                    double valid) {
-    const double other[N_LOG] = { [LOG_STEP] = (double)log->next, [LOG_EPOCH] = epoch,
-                                  [LOG_SECONDS] = seconds, [LOG_VALID] = valid };
+    const double other[N_LOG] = { [LOG_STEP] = (double)log->next,
+                                  [LOG_EPOCH] = epoch,
+                                  [LOG_SECONDS] = seconds,
+                                  [LOG_VALID] = valid };
     for (int k = 0; k < N_LOG; k++) {
         const double v = columns[k].row >= 0 ? (double)row[columns[k].row] : other[k];
         if (k) fputc('\t', log->f);

@@ -1,0 +1,164 @@
+// fit_epoch.c - the end of an epoch: validation, the best model, a picture of the replay buffer.
+#include "base/file.h"
+#include "base/image.h"
+#include "jem/metrics.h"
+#include "run/fit_run.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+// Averaged weights need running statistics of their own: of labelled batches, augmented as in
+// training, as the averaged net sees them.
+static void average_statistics(TrainRun *r) {
+    enum { BATCHES = 50 };
+    Trainer *t = &r->t;
+    Pass *p = &t->real_pass;
+    const size_t bytes = t->net.n_state * sizeof(real);
+    const uint64_t batches = t->net.batches;
+    for (int k = 0; k < BATCHES && bytes; k++) {
+        const StepInput in = { .step = (uint32_t)(t->step + (uint64_t)k) };
+        const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
+        t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
+        t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->state,
+                        t->index, NULL);
+        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, trainer_augment(t), key,
+                         t->state, t->batch[0].x, NULL);
+        for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
+        pass_forward(p, t->batch[0].x);
+    }
+    for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = t->net.momentum;
+    t->net.batches = batches;
+}
+
+static void swap(Dev *dev, real *a, real *b, size_t n, real *room) {
+    dev->be.copy(dev, room, a, n * sizeof *a);
+    dev->be.copy(dev, a, b, n * sizeof *a);
+    dev->be.copy(dev, b, room, n * sizeof *a);
+}
+
+// Exchanges the weights and statistics in use with the averaged ones. Clobbers dw: no step is under
+// way.
+static void swap_average(Trainer *t) {
+    if (!t->optim.avg) return;
+    swap(t->dev, t->net.w, t->optim.avg, t->net.n_w, t->net.dw);
+    swap(t->dev, t->net.state, t->optim.avg_state, t->net.n_state, t->net.dw);
+    net_changed(&t->net);
+}
+
+// Means and leading directions of the classes, so that the model can start chains without its data.
+static int chain_starts(TrainRun *r, Err *err) {
+    const int n_group = r->t.starts.n_group, dim = r->t.starts.dim;
+    if (r->mean || !has_chains(&r->t) || !n_group) return 0;
+    r->mean = malloc((size_t)(n_group * dim) * sizeof *r->mean);
+    r->factor = malloc((size_t)(n_group * dim) * STARTS_RANK * sizeof *r->factor);
+    if (!r->mean || !r->factor) return err_set(err, ERR_MEM, "out of memory for chain starts");
+    return starts_factor(r->train.x, r->train.y, r->train.n, n_group, dim, STARTS_RANK, r->mean,
+                         r->factor, err);
+}
+
+// Fitted to the logits of the validation images, whose scores are s; 0 where there are too few
+// errors to fit it: without any, the lowest temperature would fit best.
+static double temperature_in_use(const TrainRun *r, const Scores *s) {
+    enum { LEAST_ERRORS = 20 };
+    if ((1 - s->accuracy) * (double)s->n < LEAST_ERRORS) return 0;
+    return temperature_of(r->logits, r->valid.y, r->valid.n, r->valid.classes);
+}
+
+static int save_best(TrainRun *r, const Scores *s, Err *err) {
+    char path[RUN_PATH];
+    if (chain_starts(r, err) || run_path(path, r->out, RUN_BEST, err)) return -1;
+    const ModelCard card = { .cfg = &r->cfg,
+                             .class_name = r->train.class_name,
+                             .threshold = s->threshold,
+                             .temperature = temperature_in_use(r, s),
+                             .n_group = r->t.starts.n_group,
+                             .rank = STARTS_RANK,
+                             .mean = r->mean,
+                             .factor = r->factor };
+    return model_save(&r->t.net, r->t.net.w, r->t.net.state, &card, 0, path, err);
+}
+
+// 10 x 10 of the buffer's slots, evenly spread: one row per class where there are 10 classes.
+static int sample_grid(TrainRun *r, Err *err) {
+    enum { SIDE = 10 };
+    Trainer *t = &r->t;
+    char path[RUN_PATH];
+    if (!has_chains(t)) return 0;
+    const size_t dim = t->replay.dim;
+    const int n = t->replay.n < SIDE * SIDE ? t->replay.n : SIDE * SIDE;
+    real *row = malloc(dim * sizeof *row);
+    float *x = malloc((size_t)n * dim * sizeof *x);
+    Image im = { 0 };
+    int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for a picture");
+    for (int i = 0; !rc && i < n; i++) {
+        t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim,
+                            dim * sizeof *row);
+        for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
+    }
+    if (!rc) rc = run_sample_path(path, r->out, t->step, err);
+    if (!rc) rc = image_grid(&im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
+    if (!rc) rc = image_write_png(&im, path, err);
+    image_free(&im);
+    free(row);
+    free(x);
+    return rc;
+}
+
+// The margin prevents divergence, but p(x) hardly improves where it acts often.
+static void note_margin(TrainRun *r) {
+    if (has_chains(&r->t) && r->t.watch.px_margin > 0 && r->over_margin > r->counted / 4 &&
+        !r->told_over_margin++)
+        run_say(r,
+                "note: in %" PRIu64 " of the last %" PRIu64
+                " steps f(x) - f(x_q) exceeded --px-margin: the classifier learns, p(x) hardly "
+                "does; --sam 2, more --steps or an earlier end may keep samples good",
+                r->over_margin, r->counted);
+    r->over_margin = r->counted = 0;
+}
+
+// With averaged weights (--ema) it is those that are validated and kept.
+int run_end_epoch(TrainRun *r, Err *err) {
+    Trainer *t = &r->t;
+    Scores s = { .threshold = NAN };
+    int rc = 0;
+    r->state.validated = t->step;
+    const StepState keep = trainer_state(t);
+    swap_average(t);
+    if (t->optim.avg) average_statistics(r);
+    if (r->valid.n) {
+        rc = scorer_set(&r->scorer, &r->valid_bytes, 0, (int)r->valid.n, r->logits, err);
+        if (!rc) rc = scores_of(&s, r->logits, r->valid.y, r->valid.n, r->valid.classes, 1, err);
+        r->valid_accuracy = rc ? NAN : s.accuracy;
+    }
+    // without validation images the newest model is the best
+    if (!rc && (!r->valid.n || s.accuracy > r->state.best_accuracy)) {
+        r->state.best_accuracy = r->valid.n ? s.accuracy : -1;
+        r->state.best_step = t->step;
+        rc = save_best(r, &s, err);
+    }
+    swap_average(t);
+    t->dev->be.copy_in(t->dev, t->state, &keep, sizeof keep);
+    run_write_log(r, r->valid_accuracy);
+    note_margin(r);
+    return rc || sample_grid(r, err) || dev_check(t->dev, err);
+}
+
+// The best model, not the last, is what the user gets, so its test accuracy is reported.
+int run_test_best(TrainRun *r, double *accuracy, double *ece, Err *err) {
+    char path[RUN_PATH];
+    St st;
+    Scores s;
+    Bytes test = { 0 };
+    if (!r->test.n || run_path(path, r->out, RUN_BEST, err) || !file_exists(path)) return 0;
+    if (st_open(&st, path, err)) return -1;
+    int rc = model_weights(&st, &r->t.net, err);
+    st_close(&st);
+    if (!rc) rc = bytes_upload(&test, &r->dev, &r->test, err);
+    if (!rc) rc = scorer_set(&r->scorer, &test, 0, (int)r->test.n, r->logits, err);
+    if (!rc) rc = scores_of(&s, r->logits, r->test.y, r->test.n, r->test.classes, 1, err);
+    bytes_free(&test, &r->dev);
+    if (rc) return -1;
+    *accuracy = s.accuracy;
+    *ece = s.ece;
+    return 0;
+}

@@ -1,0 +1,81 @@
+// fit_recover.c - a diverged run rolls back to a checkpoint and tries again.
+#include "base/log.h"
+#include "run/fit_run.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const reasons[] = {
+    [HALT_NO] = "",
+    [HALT_LOSS] = "the loss is not finite or exceeded --loss-limit",
+    [HALT_GRAD] = "a gradient is not finite",
+    [HALT_GAP] = "|f(x) - f(x_q)| exceeded --gap-limit",
+    [HALT_CE] = "the cross-entropy exceeded its lowest value by --ce-limit",
+};
+
+// log.tsv is cut back with the run, so divergences are kept in a file of their own, for the report.
+static int note_divergence(const TrainRun *r, int reason, Err *err) {
+    char path[RUN_PATH];
+    if (run_path(path, r->out, RUN_DIVERGED, err)) return -1;
+    FILE *out = fopen(path, "a");
+    if (out && ftell(out) == 0) fputs("step\tepoch\tseconds\treason\n", out);
+    if (out)
+        fprintf(out, "%" PRIu64 "\t%.4f\t%.2f\t%s\n", r->t.step,
+                (double)r->t.step / (double)r->t.per_epoch, run_seconds(r), reasons[reason]);
+    if (!out || fclose(out)) return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    return 0;
+}
+
+// Chains that gain less than a third of what their gradient predicts step over the maxima
+// (docs/pyld.md).
+static const char *advice(TrainRun *r, uint64_t at) {
+    const uint64_t n = at < 100 ? at : 100;
+    real row[N_ROW] = { 0 };
+    double climb = 0;
+    for (uint64_t i = at - n; i < at; i++) {
+        trainer_row(&r->t, i, row);
+        climb += (double)row[ROW_CLIMB] / (double)n;
+    }
+    return climb < 1.0 / 3 && has_chains(&r->t)
+               ? "the chains' steps are too large (climb in log.tsv): try --px-margin 1, --sam 2, "
+                 "a smaller --step-size or more noise on real images (--px shared --sigma 0.1)"
+               : "try --px-margin 1, --sam 2, more chain steps (--steps) or a smaller --step-size";
+}
+
+// Continues from a checkpoint with a new random stream, after repeated divergence at half the
+// learning rate. That is saved, so that a run that is killed now remembers its attempts.
+int run_roll_back(TrainRun *r, int reason, Err *err) {
+    char path[RUN_PATH];
+    const uint64_t at = r->t.step;
+    const int attempt = r->state.attempt + 1;
+    if (at > r->diverged_step) r->diverged_step = at;
+    if (note_divergence(r, reason, err)) return -1;
+    if (attempt > r->cfg.retries) {
+        run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
+                reasons[reason], r->cfg.retries);
+        return err_set(err, ERR_DIVERGED,
+                       "%s: diverged near step %" PRIu64 " (%s) and %d retries did not help; %s",
+                       r->out, at, reasons[reason], r->cfg.retries, advice(r, at));
+    }
+    const double seconds = run_seconds(r);
+    const double scale = ++r->diverged_in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
+    const RunState before = r->state;
+    const int older = r->diverged_in_a_row > 2; // the last one may already be diverging
+    if (run_find_checkpoint(r, older, path, err) || ckpt_load(&r->t, &r->state, path, err))
+        return -1;
+    r->state.attempt = attempt;
+    r->state.best_accuracy = before.best_accuracy;
+    r->state.best_step = before.best_step;
+    r->state.seconds = seconds;
+    r->start = now_seconds();
+    r->state.lr_scale = r->t.lr_scale = scale;
+    trainer_seed(&r->t, attempt);
+    if (has_chains(&r->t)) replay_rewind(&r->t.replay, r->t.seed, r->t.step, r->t.replay.drawn);
+    run_say(r,
+            "diverged near step %" PRIu64 ": %s; rolling back to step %" PRIu64
+            " with a new random stream%s (retry %d of %d)",
+            at, reasons[reason], r->t.step,
+            r->diverged_in_a_row > 1 ? " and half the learning rate" : "", attempt, r->cfg.retries);
+    return run_save(r, err) || train_log_open(&r->log, r->out, r->t.step, err);
+}

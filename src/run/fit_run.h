@@ -1,0 +1,53 @@
+// fit_run.h - a training run in memory, shared by the files that fit.c is made of.
+#ifndef FIT_RUN_H
+#define FIT_RUN_H
+#include "base/events.h"
+#include "jem/score.h"
+#include "run/ckpt.h"
+#include "run/folder.h"
+#include "run/train_log.h"
+
+typedef struct {
+    Config   cfg;
+    const Events *ev;
+    char     out[480];               // the run folder
+    int      lock;                   // its lock (run_folder_lock)
+    Dev      dev;
+    Set      train, valid, test;     // test.n 0: not found
+    Bytes    valid_bytes;            // on the device
+    Trainer  t;
+    Scorer   scorer;
+    RunState state;
+    TrainLog log;
+    float   *logits;                 // of the validation or the test images
+    float   *mean, *factor;          // chain starts for the model; made once
+    double   start, saved_at;        // now_seconds() at the start; seconds of training
+    uint64_t shown;                  // the first step that was shown live
+    uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
+    uint64_t diverged_step;          // the furthest step that it diverged at
+    int      diverged_in_a_row;      // without a new checkpoint beyond that step
+    double   valid_accuracy;         // the latest, or NaN
+    uint64_t over_margin, counted;   // steps of this epoch over --px-margin, of so many
+    int      told_over_margin;
+    char     text[200];              // the live line
+} TrainRun;
+
+void run_say(const TrainRun *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+double run_seconds(const TrainRun *r);              // of training, all sessions together
+
+// fit_save.c: checkpoints and run.json
+int  run_save(TrainRun *r, Err *err);
+// path: the newest checkpoint that can be read, or the one before it if `older`.
+int  run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err);
+// Options of a resumed run: its own, and those given now that may change. *tuning is malloc'd.
+int  run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err);
+// Writes to the log all steps before the current one. valid: the accuracy after the last, or NaN.
+void run_write_log(TrainRun *r, double valid);
+
+// fit_epoch.c: validation, the best model, a picture of the replay buffer; test accuracy
+int  run_end_epoch(TrainRun *r, Err *err);
+int  run_test_best(TrainRun *r, double *accuracy, double *ece, Err *err);
+
+// fit_recover.c: back to a checkpoint after a divergence (HALT_...), or an error after too many
+int  run_roll_back(TrainRun *r, int reason, Err *err);
+#endif

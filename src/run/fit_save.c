@@ -1,0 +1,117 @@
+// fit_save.c - what a run writes while it goes: log lines, checkpoints, run.json; and how a resumed
+// run finds them.
+#include "base/file.h"
+#include "base/json.h"
+#include "base/version.h"
+#include "run/fit_run.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+// `last`, or `prev` where a crash fell between two renames; the other way round if `older`.
+int run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err) {
+    Err why = { 0 };
+    static const RunFile files[] = { RUN_LAST, RUN_PREV };
+    for (int i = 0; i < 2; i++) {
+        St st;
+        if (run_path(path, r->out, files[older ? 1 - i : i], err)) return -1;
+        if (!file_exists(path) || st_open(&st, path, &why)) continue;
+        st_close(&st);
+        if (why.kind) run_say(r, "%s; using %s instead", why.msg, path);
+        return 0;
+    }
+    return err_set(err, ERR_DATA, "%s: no checkpoint to resume from%s%s", r->out,
+                   why.kind ? ": " : "", why.msg);
+}
+
+int run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err) {
+    Config old;
+    if (ckpt_options(path, &old, tuning, err)) return -1;
+    Config now = old;
+    config_take(&now, &r->cfg);
+    if (config_same_run(&old, &now, err)) return -1;
+    // these belong to this call, not to the run
+    now.resume = 1;
+    snprintf(now.out, sizeof now.out, "%s", r->cfg.out);
+    r->cfg = now;
+    return 0;
+}
+
+static void put_options(JsonOut *j, const Config *c) {
+    json_open_object(j, "options");
+    for (int i = 0; i < config_n_rows; i++) {
+        char value[1100];
+        if (!(config_rows[i].commands & CMD_TRAIN) || config_rows[i].type == T_FILE) continue;
+        config_value(c, &config_rows[i], value, sizeof value);
+        json_put_string(j, config_rows[i].name, value);
+    }
+    json_close(j);
+}
+
+static int write_record(TrainRun *r, Err *err) {
+    JsonOut j = { .indent = 2 };
+    char path[RUN_PATH], when[40];
+    const time_t t = time(NULL);
+    struct tm tm;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+    json_open_object(&j, NULL);
+    json_put_string(&j, "program", "jempp");
+    json_put_string(&j, "version", version_text());
+    json_put_string(&j, "written", when);
+    json_put_string(&j, "device", r->dev.be.name);
+    json_put_string(&j, "device_details", r->dev.be.describe(&r->dev));
+    json_put_uint(&j, "parameters", r->t.net.n_w);
+    json_put_uint(&j, "train_images", r->train.n);
+    json_put_uint(&j, "valid_images", r->valid.n);
+    json_put_string(&j, "data_from", r->train.from);
+    json_put_uint(&j, "steps", r->t.step);
+    json_put_uint(&j, "steps_per_epoch", r->t.per_epoch);
+    json_put_double(&j, "seconds", run_seconds(r));
+    json_put_int(&j, "retries", r->state.attempt);
+    json_put_double(&j, "best_valid_accuracy",
+                    r->state.best_accuracy < 0 ? NAN : r->state.best_accuracy);
+    json_put_uint(&j, "best_step", r->state.best_step);
+    put_options(&j, &r->cfg);
+    json_put_string(&j, "kernels", r->dev.be.tuning(&r->dev));
+    json_close(&j);
+    size_t n;
+    char *text = json_finish(&j, &n, err);
+    if (!text || run_path(path, r->out, RUN_RECORD, err)) return free(text), -1;
+    Writer w = writer_open(path);
+    write_bytes(&w, text, n);
+    write_bytes(&w, "\n", 1);
+    free(text);
+    return writer_close(&w, err);
+}
+
+void run_write_log(TrainRun *r, double valid) {
+    real row[N_ROW] = { 0 };
+    while (r->log.next < r->t.step) {
+        const uint64_t step = r->log.next;
+        trainer_row(&r->t, step, row);
+        r->over_margin += row[ROW_FX] - row[ROW_FXQ] > r->t.watch.px_margin;
+        r->counted++;
+        train_log_add(&r->log, (double)(step + 1) / (double)r->t.per_epoch, run_seconds(r), row,
+                      step + 1 == r->t.step ? valid : NAN);
+    }
+}
+
+// Until the run is past the step it diverged at, the older of the two checkpoints stays: the newer
+// may already be on its way there.
+int run_save(TrainRun *r, Err *err) {
+    const int past = r->t.step > r->diverged_step && r->t.step > r->saved_step;
+    char last[RUN_PATH], prev[RUN_PATH];
+    if (run_path(last, r->out, RUN_LAST, err) || run_path(prev, r->out, RUN_PREV, err)) return -1;
+    run_write_log(r, NAN);
+    if (train_log_flush(&r->log, err)) return -1;
+    RunState now = r->state;
+    now.seconds = run_seconds(r);
+    if (ckpt_save(&r->t, &now, last, past ? prev : NULL, err)) return -1;
+    r->saved_step = r->t.step;
+    if (past) r->diverged_in_a_row = 0;
+    const int rc = write_record(r, err);
+    r->saved_at = run_seconds(r); // writing does not count as time between checkpoints
+    return rc;
+}
