@@ -1,6 +1,7 @@
 // test_fetch.c - downloads from a local server that truncates, corrupts, redirects and stalls.
 #include "base/file.h"
 #include "base/md5.h"
+#include "base/sha256.h"
 #include "data/fetch.h"
 #include <ftw.h>
 #include <setjmp.h>
@@ -151,6 +152,51 @@ static void is_unpacked(void) {
     assert_false(file_exists(in_root("data/set/set.tar.gz.part")));
 }
 
+static void sha256_gives_the_published_sums(void **state) {
+    (void)state;
+    // FIPS 180-4's examples, and lengths around the end of a block
+    const char *const sums[][2] = {
+        { "", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" },
+        { "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" },
+        { "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1" },
+        { "abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqr"
+          "lmnopqrsmnopqrstnopqrstu",
+          "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1" },
+    };
+    char hex[65];
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
+        Sha256 s = sha256_start();
+        for (const char *p = sums[i][0]; *p; p++) sha256_add(&s, p, 1);
+        sha256_end(&s, hex);
+        assert_string_equal(hex, sums[i][1]);
+    }
+    Sha256 s = sha256_start();
+    for (int i = 0; i < 1000; i++) {
+        char a[1000];
+        memset(a, 'a', sizeof a);
+        sha256_add(&s, a, sizeof a);
+    }
+    sha256_end(&s, hex);
+    assert_string_equal(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+// A file may be known by its SHA-256 instead.
+static void a_sha256_tells_whole_files_from_others(void **state) {
+    (void)state;
+    need_server();
+    char hex[65], url[64];
+    Err err = { 0 };
+    assert_int_equal(sha256_file(in_root("served/one.bin"), hex, &err), 0);
+    const FetchSet f = { .name = "set", .folder = "set", .file = { { "one.bin", hex } } };
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/ok", port);
+    assert_int_equal(fetch_set(&f, in_root("data"), url, 5, NULL, &err), 0);
+    hex[3] ^= 1;                                              // another file is expected
+    err = (Err){ 0 };
+    assert_int_equal(fetch_set(&f, in_root("data"), url, 5, NULL, &err), -1);
+    assert_non_null(strstr(err.msg, hex));
+}
+
 static void md5_gives_the_sums_of_rfc_1321(void **state) {
     (void)state;
     const char *const sums[][2] = {
@@ -189,10 +235,10 @@ static void several_files_are_fetched_and_whole_ones_kept(void **state) {
     need_server();
     const FetchSet f = file_set();
     fetched(&f, "/ok");
-    assert_string_equal(md5_of("data/set/one.bin"), f.file[0].md5);
+    assert_string_equal(md5_of("data/set/one.bin"), f.file[0].sum);
     assert_int_equal(truncate(in_root("data/set/two.bin"), 10), 0);
     fetched(&f, "/ok/");
-    assert_string_equal(md5_of("data/set/two.bin"), f.file[1].md5);
+    assert_string_equal(md5_of("data/set/two.bin"), f.file[1].sum);
     log_is("/ok/one.bin \n/ok/two.bin \n/ok/two.bin \n");
 }
 
@@ -206,7 +252,7 @@ static void a_truncated_download_is_gone_on_with(void **state) {
     assert_int_equal(st.st_size, 100000);
     assert_false(file_exists(in_root("data/set/one.bin")));
     fetched(&f, "/ok");
-    assert_string_equal(md5_of("data/set/one.bin"), f.file[0].md5);
+    assert_string_equal(md5_of("data/set/one.bin"), f.file[0].sum);
     log_is("/cut/one.bin \n/ok/one.bin bytes=100000-\n/ok/two.bin \n");
 }
 
@@ -216,7 +262,7 @@ static void a_server_without_ranges_starts_the_file_anew(void **state) {
     const FetchSet f = file_set();
     refused(&f, url_of("/cut"), "transfer closed");
     fetched(&f, "/norange");
-    assert_string_equal(md5_of("data/set/one.bin"), f.file[0].md5);
+    assert_string_equal(md5_of("data/set/one.bin"), f.file[0].sum);
 }
 
 static void a_wrong_checksum_is_shown_and_the_next_try_starts_anew(void **state) {
@@ -224,7 +270,7 @@ static void a_wrong_checksum_is_shown_and_the_next_try_starts_anew(void **state)
     need_server();
     const FetchSet f = file_set();
     char wanted[64];
-    snprintf(wanted, sizeof wanted, ", expected %s", f.file[0].md5);
+    snprintf(wanted, sizeof wanted, ", expected %s", f.file[0].sum);
     refused(&f, url_of("/wrong"), "one.bin: MD5 ");
     refused(&f, url_of("/wrong"), wanted);
     assert_false(file_exists(in_root("data/set/one.bin.part")));
@@ -388,6 +434,8 @@ static void a_known_set_from_another_place_must_be_the_same(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(md5_gives_the_sums_of_rfc_1321),
+        TEST(sha256_gives_the_published_sums),
+        TEST(a_sha256_tells_whole_files_from_others),
         TEST(an_archive_is_fetched_checked_and_unpacked),
         TEST(several_files_are_fetched_and_whole_ones_kept),
         TEST(a_truncated_download_is_gone_on_with),

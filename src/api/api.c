@@ -359,8 +359,17 @@ static char *data_check_text(const Config *c, const char *name, Err *err) {
     return NULL;
 }
 
+static char *inception_text(const Config *c, Err *err) {
+    char path[512], *text = NULL;
+    if (data_inception(path, sizeof path, data_dir(c), err)) return NULL;
+    if (asprintf(&text, "inception: %s\n", path) >= 0) return text;
+    err_set(err, ERR_MEM, "out of memory for a text");
+    return NULL;
+}
+
 static char *data_fetch_text(const Config *c, const char *name, const Events *ev, Err *err) {
     if (data_fetch(name, data_dir(c), c->url[0] ? c->url : NULL, ev, err)) return NULL;
+    if (!strcmp(name, "inception")) return inception_text(c, err);
     return data_check_text(c, name, err);
 }
 

@@ -149,6 +149,13 @@ static Places places(const char *dir) {
     return p;
 }
 
+int data_find(char *dst, size_t n, const char *dir, const char *name) {
+    const Places p = places(dir);
+    for (int i = 0; i < p.n; i++)
+        if (!path_join(dst, n, p.dir[i], name, NULL) && file_exists(dst)) return 0;
+    return -1;
+}
+
 typedef struct {
     char folder[MAX_PATH], path[5][MAX_PATH];
     int n, there;

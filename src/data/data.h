@@ -47,6 +47,10 @@ int data_list(const char *dir, SetInfo *info, int max);               // how man
 // Downloads and unpacks NAME into dir (or the user's data folder). Where ev stops it, the next try
 // goes on from there.
 int data_fetch(const char *name, const char *dir, const char *url, const Events *ev, Err *err);
+// Where the file NAME ("folder/file") is below the data folders, `dir` first; -1: nowhere.
+int data_find(char *dst, size_t n, const char *dir, const char *name);
+// Where `jempp data fetch inception` put the network's weights; else an error that says what to do.
+int data_inception(char *dst, size_t n, const char *dir, Err *err);
 // What a set is called in a table or legend: "celeba" for "cifar-file:DIR/celeba.bin".
 void data_label(char dst[32], const char *name);
 #endif

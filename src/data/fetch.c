@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/md5.h"
+#include "base/sha256.h"
 #include "data/formats.h"
 #include "base/events.h"
 #include <archive.h>
@@ -61,6 +62,12 @@ static const FetchSet PUBLISHED[] = {
         { "train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe" },
         { "t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79" },
         { "t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310" } },
+      { { 0 } } },
+    { "inception",
+      "inception",
+      "https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights",
+      { { "pt_inception-2015-12-05-6726825d.pth",
+          "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2" } },
       { { 0 } } },
 };
 
@@ -197,43 +204,50 @@ static int transfer(Download *d) {
     return rc;
 }
 
-static int file_md5(FILE *f, const char *path, char hex[33], Err *err) {
-    Md5 m = md5_start();
+// In the kind that `like` is of: 32 digits are an MD5, 64 a SHA-256.
+static int file_sum(FILE *f, const char *path, const char *like, char hex[65], Err *err) {
+    Md5 md5 = md5_start();
+    Sha256 sha = sha256_start();
+    const int short_one = strlen(like) == 32;
     char buf[CHUNK];
     rewind(f);
-    for (size_t n; (n = fread(buf, 1, sizeof buf, f)) > 0;) md5_add(&m, buf, n);
-    md5_end(&m, hex);
+    for (size_t n; (n = fread(buf, 1, sizeof buf, f)) > 0;) {
+        if (short_one) md5_add(&md5, buf, n);
+        else sha256_add(&sha, buf, n);
+    }
+    if (short_one) md5_end(&md5, hex);
+    else sha256_end(&sha, hex);
     return ferror(f) ? err_set(err, ERR_IO, "%s: cannot be read", path) : 0;
 }
 
-static int is_whole(const char *path, const char *md5) {
+static int is_whole(const char *path, const char *sum) {
     FILE *f = file_exists(path) ? fopen(path, "rb") : NULL;
-    char hex[33];
-    const int yes = f && !file_md5(f, path, hex, NULL) && !strcmp(hex, md5);
+    char hex[65];
+    const int yes = f && !file_sum(f, path, sum, hex, NULL) && !strcmp(hex, sum);
     if (f) fclose(f);
     return yes;
 }
 
 // The download's file is open and ours alone; what it has so far is kept if it is the beginning.
-static int complete(Download *d, const char *md5) {
-    char hex[33];
-    if (file_md5(d->f, d->path, hex, d->err)) return -1;
-    if (!strcmp(hex, md5)) return 0;
+static int complete(Download *d, const char *sum) {
+    char hex[65];
+    if (file_sum(d->f, d->path, sum, hex, d->err)) return -1;
+    if (!strcmp(hex, sum)) return 0;
     d->start = d->size = (uint64_t)ftello(d->f);
-    if (transfer(d) || file_md5(d->f, d->path, hex, d->err)) return -1;
-    if (!strcmp(hex, md5)) return 0;
+    if (transfer(d) || file_sum(d->f, d->path, sum, hex, d->err)) return -1;
+    if (!strcmp(hex, sum)) return 0;
     remove(d->path);
-    return err_set(d->err, ERR_DATA, "%s: MD5 %s, expected %s; removed what came", d->url, hex,
-                   md5);
+    return err_set(d->err, ERR_DATA, "%s: %s %s, expected %s; removed what came", d->url,
+                   strlen(sum) == 32 ? "MD5" : "SHA-256", hex, sum);
 }
 
-static int download(Download *d, const char *md5) {
+static int download(Download *d, const char *sum) {
     if (curl_load(&d->lib, d->err)) return -1;
     d->f = fopen(d->path, "a+b");
     if (!d->f) return err_set(d->err, ERR_IO, "%s: %s", d->path, strerror(errno));
     const int rc = flock(fileno(d->f), LOCK_EX | LOCK_NB)
                        ? err_set(d->err, ERR_IO, "%s: another program is writing it", d->path)
-                       : complete(d, md5);
+                       : complete(d, sum);
     fclose(d->f);
     return rc;
 }
@@ -320,9 +334,9 @@ static int fetch_file(const FetchSet *f, const FetchFile *file, const char *fold
     char path[MAX_PATH];
     if (path_join(path, sizeof path, folder, file->name, d->err)) return -1;
     const int archive = f->member[0].name != NULL;
-    if (archive ? has_members(f, folder) : is_whole(path, file->md5)) return 0;
+    if (archive ? has_members(f, folder) : is_whole(path, file->sum)) return 0;
     snprintf(d->path, sizeof d->path, "%s.part", path);
-    if (download(d, file->md5)) return -1;
+    if (download(d, file->sum)) return -1;
     if (archive) {
         if (fetch_unpack(f, d->path, folder, d->err)) return -1;
         remove(d->path);
@@ -353,6 +367,16 @@ int fetch_set(const FetchSet *f, const char *dir, const char *url, int patience,
     return rc ? err_set(err, local.kind, "%s", local.msg) : 0;
 }
 
+int data_inception(char *dst, size_t n, const char *dir, Err *err) {
+    const FetchSet *f = &PUBLISHED[sizeof PUBLISHED / sizeof *PUBLISHED - 1];
+    char name[MAX_PATH];
+    if (path_join(name, sizeof name, f->folder, f->file[0].name, err)) return -1;
+    if (!data_find(dst, n, dir, name)) return 0;
+    return err_set(err, ERR_IO,
+                   "no weights for the Inception network, which FID and its relatives need: `jempp "
+                   "data fetch inception` downloads them, --inception FILE names a file");
+}
+
 int data_fetch(const char *name, const char *dir, const char *url, const Events *ev, Err *err) {
     char home[MAX_PATH];
     if (!dir && data_home(home, err)) return -1;
@@ -360,7 +384,7 @@ int data_fetch(const char *name, const char *dir, const char *url, const Events 
         if (!strcmp(name, PUBLISHED[i].name))
             return fetch_set(&PUBLISHED[i], dir ? dir : home, url, PATIENCE, ev, err);
     return err_set(err, ERR_ARG,
-                   "%s: cannot be fetched; cifar10, cifar100, svhn, mnist and "
-                   "fashion-mnist can",
+                   "%s: cannot be fetched; cifar10, cifar100, svhn, mnist, fashion-mnist and "
+                   "inception (the network of FID) can",
                    name);
 }

@@ -5,7 +5,7 @@
 
 enum { FETCH_MAX_FILES = 8 };
 
-typedef struct { const char *name, *md5; } FetchFile;
+typedef struct { const char *name, *sum; } FetchFile;                // MD5 or SHA-256
 typedef struct { const char *name; uint64_t size; } FetchMember;     // size 0: a short text
 
 typedef struct {
