@@ -122,9 +122,9 @@ expect 0 'grid.png' predict model.safetensors grid.png
 
 # ---- what a model is worth: the whole of it, then parts that leave the rest alone
 quick="--limit 40 --threads 1 --attack-steps 2"
-expect 0 'accuracy under attack, 40 images' eval run $quick --radii 4/255,8/255 --attacks pgd-linf,fgsm-l2 \
+expect 0 'robust accuracy, 40 images' eval run $quick --radii 4/255,8/255 --attacks pgd-linf,fgsm-l2 \
     --attack-loss margin --restarts 2 --temperature
-for words in 'top-1' 'ECE with it' 'gaussian' '8/255' 'pages, of buffer chains' 'a step of a chain'; do
+for words in 'top-1' 'temperature scaling: ECE' 'gaussian' '8/255' 'from buffer chains' 'one sampling step'; do
     grep -qF -e "$words" out || bad "jempp eval: no '$words'"
 done
 [ -s run/sheets/classes.png ] && [ -s run/sheets/best-px.png ] || bad "no sheets"

@@ -129,14 +129,14 @@ static void refused(const char *word, const char *other) {
 
 static void figures_are_found_by_system_set_and_measure(void **state) {
     (void)state;
-    assert_close(paper_figure("jempp-m10", "cifar10", "acc"), 93.5, 0);
-    assert_close(paper_figure("jempp-m10", "cifar100", "acc"), 74.5, 0);
-    assert_close(paper_figure("jem", "cifar10", "ece"), 4.2, 0);
+    assert_close(paper_figure("jempp-m10", "cifar10", "acc.top1"), 93.5, 0);
+    assert_close(paper_figure("jempp-m10", "cifar100", "acc.top1"), 74.5, 0);
+    assert_close(paper_figure("jem", "cifar10", "ece.ece"), 4.2, 0);
     assert_close(paper_figure("jempp-m20", "cifar10", "logpx:celeba"), .89, 0);
     assert_close(paper_figure("softmax", "cifar10", "maxp:interp"), .77, 0);
     assert_true(isnan(paper_figure("softmax", "cifar10", "logpx:interp")));
-    assert_true(isnan(paper_figure("jempp-m10", "mnist", "acc")));
-    assert_true(isnan(paper_figure("demo", "cifar10", "acc")));
+    assert_true(isnan(paper_figure("jempp-m10", "mnist", "acc.top1")));
+    assert_true(isnan(paper_figure("demo", "cifar10", "acc.top1")));
 }
 
 static void a_file_stands_for_the_set_that_it_is_named_after(void **state) {
@@ -221,20 +221,61 @@ static void an_evaluation_is_read_as_it_was_written(void **state) {
     Record r;
     put("eval.json", EVAL);
     OK(record_read(&r, dir, err));
-    const Eval *e = &r.eval;
+    const EvalResults *e = &r.eval;
     assert_int_equal(e->n_class, 2);
     assert_string_equal(e->class_name[1], "dog");
     assert_close(e->acc.confusion[1], 1, 0);
     assert_true(isnan(e->acc.top5));
-    assert_int_equal(e->ece.as_is.n, 2);
-    assert_close(e->ece.as_is.edge[1], 0.5, 0);
-    assert_true(isnan(e->ece.as_is.accuracy[0]));
-    assert_int_equal(e->ece.scaled, 0);
-    assert_close(e->ood.set[0].score[SCORE_LOGPX].tpr[1], 0.75, 0);
-    assert_close(e->ood.set[0].score[SCORE_LOGPX].edge[4], 6, 0);
+    assert_int_equal(e->ece.plain.n_bin, 2);
+    assert_close(e->ece.plain.bin[0].hi, 0.5, 0);
+    assert_true(isnan(e->ece.plain.bin[0].accuracy));
+    assert_int_equal(e->ece.temperature.there, 0);
+    assert_close(e->ood.set[0].score[SCORE_LOGPX].roc[3], 0.75, 0);
+    assert_close(e->ood.set[0].score[SCORE_LOGPX].hist.hi, 6, 0);
     assert_int_equal(e->ood.set[0].score[SCORE_MAXP].there, 0);
     assert_close(e->attack.curve[0].accuracy[2], 10, 0);
     assert_string_equal(e->samples.file[0], "grid.png");
+    record_free(&r);
+}
+
+static void results_are_written_as_they_were_read(void **state) {
+    (void)state;
+    EvalResults first, again;
+    put("eval.json", EVAL);
+    OK(results_read(&first, in_dir("eval.json"), err));
+    first.acc.nll = INFINITY;                               // JSON has no such number
+    char *text = results_text(&first, &(Err){ 0 });
+    OK(results_write(&first, in_dir("eval.json"), err));
+    OK(results_read(&again, in_dir("eval.json"), err));
+    char *same = results_text(&again, &(Err){ 0 });
+    assert_string_equal(text, same);
+    assert_non_null(strstr(text, "\"nll\": null"));
+    assert_non_null(strstr(text, "\"temperature\": null"));
+    assert_null(strstr(text, "\"speed\""));                 // a task that was not run
+    assert_null(strstr(text, ": inf"));
+    assert_true(isnan(again.acc.nll));
+    assert_close(again.attack.curve[0].radius[2], 0.0314, 0);
+    free(text);
+    free(same);
+    results_free(&first);
+    results_free(&again);
+}
+
+static void metrics_have_labels_and_the_papers_names(void **state) {
+    (void)state;
+    Record r;
+    Metric m[MAX_METRICS];
+    put("eval.json", EVAL);
+    OK(record_read(&r, dir, err));
+    assert_int_equal(results_metrics(&r.eval, TASK_ACC, m), 2);     // top-5 is null
+    assert_string_equal(m[0].label, "top-1 accuracy");
+    assert_close(paper_figure("jempp-m5", "cifar10", m[0].measure), 91.1, 0);
+    assert_close(m[1].value, 0.5, 0);
+    assert_int_equal(results_metrics(&r.eval, TASK_SPEED, m), 0);
+    r.eval.ece.temperature = (TemperatureScaling){ .there = 1, .t = 2, .at_t = { .ece = 3 } };
+    assert_int_equal(results_metrics(&r.eval, TASK_ECE, m), 10);
+    assert_string_equal(m[5].label, "temperature scaling: ECE");
+    assert_string_equal(m[5].measure, "ece.temperature.ece");
     record_free(&r);
 }
 
@@ -259,7 +300,7 @@ static void a_bad_evaluation_is_refused_with_its_place(void **state) {
         { "\"top1\": 80", "\"top1\": 1e300", "tasks.acc.top1: found 1e+300", "0 to 100" },
         { "[\"cat\", \"dog\"]", "[\"cat\", 3]", "classes[1]: found a number", "a string" },
         { "[\"cat\", \"dog\"]", "[\"cat\"]", "tasks.acc.per_class: 2 items", "expected 1" },
-        { "[\"cat\", \"dog\"]", "null", "tasks.acc.per_class: needs", "classes" },
+        { "[\"cat\", \"dog\"]", "null", "tasks.acc.per_class: 2 items", "classes" },
         { "[80, 80]", "{}", "tasks.acc.per_class: found an object", "an array" },
         { "[[4, 1], [1, 4]]", "[[4, 1]]", "tasks.acc.confusion: 1 items", "expected 2" },
         { "[[4, 1], [1, 4]]", "[[4, 1], [1]]", "tasks.acc.confusion[1]: 1 items", "expected 2" },
@@ -271,9 +312,9 @@ static void a_bad_evaluation_is_refused_with_its_place(void **state) {
         { "[0.25, 0.75]", "[0.25]", "tasks.ood.sets[0].scores.logpx.roc[1]: 1 items",
           "expected 2" },
         { "[0.25, 0.75]", "[0.25, 1.5]", "roc[1][1]: found 1.5", "0 to 1" },
-        { "\"hi\": 6", "\"hi\": -2", "logpx.hist: 4 and 4 bins from -2 to -2", "lo below hi" },
+        { "\"hi\": 6", "\"hi\": -2", "logpx.hist: 4 bins from -2 to -2", "lo below hi" },
         { "[4, 5, 1, 0]", "[4, 5]", "logpx.hist.out: 2 items", "expected 4" },
-        { "[0, 2, 5, 3]", "[]", "logpx.hist: 0 and 4 bins", "as many of both" },
+        { "[0, 2, 5, 3]", "[]", "logpx.hist.out: 4 items", "expected 0" },
         { "[80, 40, 10]", "[80, 40]", "tasks.attack.curves[0].accuracy: 2 items", "expected 3" },
         { "\"norm\": \"linf\"", "\"norm\": 1", "tasks.attack.curves[0].norm", "a string" },
         { "\"grid.png\"", "\"../../etc/passwd\"", "tasks.samples.files[0]", "no name of a file" },
@@ -545,6 +586,8 @@ int main(void) {
         IN_DIR(a_line_that_is_still_being_written_does_not_count),
         IN_DIR(a_bad_log_is_refused_with_its_line),
         IN_DIR(an_evaluation_is_read_as_it_was_written),
+        IN_DIR(results_are_written_as_they_were_read),
+        IN_DIR(metrics_have_labels_and_the_papers_names),
         IN_DIR(a_rounding_error_beyond_the_range_is_its_end),
         IN_DIR(a_bad_evaluation_is_refused_with_its_place),
         IN_DIR(a_folder_that_is_no_run_is_refused),

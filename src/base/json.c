@@ -112,6 +112,12 @@ JsonKind json_kind(const Json *j) {
     return cJSON_IsObject(c) ? JSON_OBJECT : JSON_NONE;
 }
 
+const char *json_kind_name(JsonKind kind) {
+    static const char *const names[] = { "nothing",  "null",     "true or false", "a number",
+                                         "a string", "an array", "an object" };
+    return names[kind];
+}
+
 const Json *json_get(const Json *object, const char *key) {
     if (!cJSON_IsObject(node(object))) return NULL;
     return json(cJSON_GetObjectItemCaseSensitive(node(object), key));
@@ -259,16 +265,28 @@ void json_put_uint(JsonOut *j, const char *key, uint64_t v) {
     put_text(j, s);
 }
 
+static void put_number(JsonOut *j, const char *key, const char *text) {
+    char s[40];
+    snprintf(s, sizeof s, "%s", text);
+    char *comma = strchr(s, ',');        // where the host program has set such a locale
+    if (comma) *comma = '.';
+    begin(j, key);
+    put_text(j, s);
+}
+
 void json_put_double(JsonOut *j, const char *key, double v) {
     char s[40] = "null";
     if (isfinite(v)) {
         snprintf(s, sizeof s, "%.9g", v);
         if (strtod(s, NULL) != v) snprintf(s, sizeof s, "%.17g", v);
     }
-    char *comma = strchr(s, ',');        // where the host program has set such a locale
-    if (comma) *comma = '.';
-    begin(j, key);
-    put_text(j, s);
+    put_number(j, key, s);
+}
+
+void json_put_float(JsonOut *j, const char *key, float v) {
+    char s[40] = "null";
+    if (isfinite(v)) snprintf(s, sizeof s, "%.9g", (double)v);
+    put_number(j, key, s);
 }
 
 void json_put_bool(JsonOut *j, const char *key, int v) {

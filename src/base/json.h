@@ -18,6 +18,7 @@ int  json_parse(Json **doc, const char *text, size_t n, int depth, const char *n
 void json_free(Json *doc);
 
 JsonKind    json_kind(const Json *j);
+const char *json_kind_name(JsonKind kind);                   // for messages: "an array"
 const Json *json_get(const Json *object, const char *key);   // NULL where there is none
 const Json *json_at(const Json *array, size_t i);            // walks from the front
 size_t      json_count(const Json *j);                       // members or items
@@ -45,7 +46,9 @@ void json_close(JsonOut *j);                                          // the inn
 void json_put_string(JsonOut *j, const char *key, const char *v);     // NULL: null
 void json_put_int(JsonOut *j, const char *key, int64_t v);
 void json_put_uint(JsonOut *j, const char *key, uint64_t v);
-void json_put_double(JsonOut *j, const char *key, double v);          // NaN and infinity: null
+// NaN and infinity become null, and a number is written so that it reads back as the same one.
+void json_put_double(JsonOut *j, const char *key, double v);
+void json_put_float(JsonOut *j, const char *key, float v);
 void json_put_bool(JsonOut *j, const char *key, int v);
 void json_put(JsonOut *j, const char *key, const Json *v);             // a copy of what was read
 // The malloc'd text, *n bytes (n may be NULL) and a NUL, is the caller's; j is empty again.

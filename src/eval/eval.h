@@ -1,19 +1,18 @@
-// eval.h - what a model is worth: accuracy, calibration, out-of-distribution detection, robustness,
-// samples, speed. Results go to eval.json in the run folder, task by task as they finish;
-// docs/eval.md defines them.
+// eval.h - the evaluation room: what is measured of a trained model (accuracy, calibration, OOD
+// detection, robustness, samples, speed), as results.h's struct and as a table. It uses models and
+// image sets, and writes eval.json, figures and sample grids into one folder; docs/eval.md defines
+// the measures.
 #ifndef EVAL_H
 #define EVAL_H
-#include "base/json.h"
+#include "report/results.h"
 #include "run/model.h"
 
-// The finished table, or with use->json the file's text; malloc'd. NULL and err where something
-// failed or was stopped: the tasks that were finished are in the file.
+// Runs the tasks of use->tasks. Each one's results are in eval.json as soon as it is finished, beside
+// those of earlier calls for the same model. Returns a table of them or, with use->json, the file's
+// text; malloc'd. NULL and err where a task failed or was stopped. Text and err where everything was
+// computed and something could not be written.
 char *eval_text(Model *m, const Config *use, const Events *ev, Err *err);
 
-// eval_sheets.c: draws samples into DIR/sheets and describes them in an object that is open.
-int   eval_samples(Model *m, const Config *use, const Events *ev, const char *dir, JsonOut *j,
-                   Err *err);
-// eval_table.c: an eval.json as text for a terminal, beside the paper's figures for a model with
-// these options.
-char *eval_table(const Json *doc, const Config *run, Err *err);
+// Results as text for a terminal, beside the paper's for a model with these options.
+char *eval_table(const EvalResults *r, const Config *run, Err *err);
 #endif

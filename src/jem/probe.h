@@ -39,6 +39,7 @@ void probe_logits(Probe *p, real *x, int n, Rng key, float *logits);
 // the refined copies and handed straight through to x: their mean. Valid until the probe is used
 // again.
 Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key);
-// -|d log p(x) / dx| of the first n images of x, in units of x.
-void probe_slopes(Probe *p, real *x, int n, double *slope);
+// Logits [n][classes] and -|d log p(x) / dx| (in units of x) of the first n images of x, from one
+// pass and without refinement; their gradients are left in p->rows.
+void probe_slopes(Probe *p, real *x, int n, float *logits, double *slope);
 #endif

@@ -8,30 +8,29 @@
 const FigureInfo figure_info[N_FIGURE] = {
     [FIG_CURVES] = { "curves", "Training",
                      "Means over at most 200 equal parts of the run; "
-                     "validation after each epoch." },
+                     "validation accuracy after each epoch." },
     [FIG_CONFUSION] = { "confusion", "Confusion matrix",
-                        "Rows are true classes: of a class's images, the percentage that was taken "
-                        "for each class. Shares below 0.05 % are left blank." },
+                        "Rows are true classes, columns predicted classes, in percent of each row. "
+                        "Values below 0.05 % are left blank." },
     [FIG_RELIABILITY] = { "reliability", "Calibration",
-                          "How often a prediction is right, by how sure it is; on the dashed line "
-                          "the two agree. Below, how many images each bin holds (logarithmic)." },
+                          "Accuracy by confidence; on the dashed line the two are equal. Below, "
+                          "the number of images per bin (logarithmic)." },
     [FIG_DENSITY] = { "density", "log p(x), in and out of distribution",
-                      "log p(x) is known up to a constant: LSE of the logits. The outermost "
-                      "bars count all that lies beyond them." },
+                      "log p(x) up to a constant: the log-sum-exp of the logits. The outermost "
+                      "bins include all values beyond them." },
     [FIG_ROC] = { "roc", "Out-of-distribution detection",
-                  "In-distribution images count as positive; the number is the area under the "
-                  "curve (AUROC)." },
+                  "In-distribution images are the positive class; the number is the AUROC." },
     [FIG_ATTACK] = { "attack", "Robustness",
-                     "Accuracy on attacked images against the radius within which pixels, which "
-                     "go from 0 to 1, may be moved." },
+                     "Accuracy under attack against the radius of the perturbation; pixels are "
+                     "in [0, 1]." },
 };
 
 // ---- building -----------------------------------------------------------------------------
 
 typedef struct {
-    Arena        *arena;
+    Arena *arena;
     const Record *r;
-    Figure       *f;
+    Figure *f;
 } Draft;
 
 static Panel *panels(const Draft *d, int n, int columns, int w, int row_h) {
@@ -139,8 +138,7 @@ static int curves(const Draft *d) {
         p[3] = (Panel){ .title = "Chains" };
         add_means(d, &p[3], LOG_GAP, 1, INK_GREEN, "gap: running mean of |f(x) - f(x_q)|");
         if (has(log, LOG_CLIMB))
-            add_means(d, &p[3], LOG_CLIMB, 1, INK_BLUE,
-                      "climb: a first move, of what its slope promised");
+            add_means(d, &p[3], LOG_CLIMB, 1, INK_BLUE, "climb: first move, relative to its slope");
     } else {
         p[2] = (Panel){ .title = "Learning rate" };
         add_means(d, &p[2], LOG_LR, 1, INK_GREEN, "rate");
@@ -149,7 +147,7 @@ static int curves(const Draft *d) {
     for (int i = 0; i < log->n_diverged; i++) end = fmax(end, log->diverged_epoch[i]);
     for (int i = 0; i < n; i++) {
         p[i].x_label = "epoch";
-        p[i].x_hi = 1.01 * end;                             // a mark at the end is not on the frame
+        p[i].x_hi = 1.01 * end; // a mark at the end is not on the frame
         if (log->n_diverged)
             add(&p[i], PLOT_MARKS, INK_BLACK, i ? NULL : "diverged", log->n_diverged,
                 log->diverged_epoch, NULL);
@@ -160,7 +158,7 @@ static int curves(const Draft *d) {
 // ---- evaluation ---------------------------------------------------------------------------
 
 static int confusion(const Draft *d) {
-    const Eval *e = &d->r->eval;
+    const EvalResults *e = &d->r->eval;
     const int n = e->n_class;
     if (!e->acc.confusion) return 0;
     Panel *p = panels(d, 1, 1, 760, 720);
@@ -179,34 +177,41 @@ static int confusion(const Draft *d) {
 
 static void reliability_of(const Draft *d, const Calibration *c, const char *what, Panel *top,
                            Panel *below) {
-    double *height = arena_alloc(d->arena, (size_t)c->n, sizeof *height), most = 1;
-    for (int i = 0; height && i < c->n; i++) {
-        height[i] = c->count[i] >= 1 ? log10(c->count[i]) : NAN;
-        if (c->count[i] > most) most = c->count[i];
+    const size_t n = (size_t)c->n_bin;
+    double *edge = arena_alloc(d->arena, n + 1, sizeof *edge),
+           *accuracy = arena_alloc(d->arena, n, sizeof *accuracy),
+           *height = arena_alloc(d->arena, n, sizeof *height), most = 1;
+    if (!edge || !accuracy || !height) return;
+    edge[0] = c->bin[0].lo;
+    for (size_t i = 0; i < n; i++) {
+        edge[i + 1] = c->bin[i].hi;
+        accuracy[i] = c->bin[i].accuracy;
+        height[i] = c->bin[i].count >= 1 ? log10(c->bin[i].count) : NAN;
+        if (c->bin[i].count > most) most = c->bin[i].count;
     }
     const char *title = isfinite(c->ece) ? words(d, "%s: ECE %.2f %%", what, c->ece) : what;
     *top = (Panel){ .title = title, .y_label = "accuracy", .x_hi = 1, .y_hi = 1, .tall = 2 };
-    add(top, PLOT_BARS, INK_BLUE, "accuracy", c->n, c->edge, c->accuracy);
-    add(top, PLOT_LINE, INK_GREY, "as sure as right", 2, pair(d, 0, 1), pair(d, 0, 1));
+    add(top, PLOT_BARS, INK_BLUE, "accuracy", c->n_bin, edge, accuracy);
+    add(top, PLOT_LINE, INK_GREY, "perfect calibration", 2, pair(d, 0, 1), pair(d, 0, 1));
     *below = (Panel){ .x_label = "confidence, max p(y|x)",
                       .y_label = "images",
                       .x_hi = 1,
                       .y_log = 1,
                       .y_lo = -0.3,
                       .y_hi = ceil(log10(most) + 0.05) };
-    add(below, PLOT_BARS, INK_ORANGE, NULL, c->n, c->edge, height);
+    add(below, PLOT_BARS, INK_ORANGE, NULL, c->n_bin, edge, height);
 }
 
 static int reliability(const Draft *d) {
-    const Eval *e = &d->r->eval;
-    if (!e->ece.as_is.n) return 0;
-    const int columns = e->ece.scaled && e->ece.warm.n ? 2 : 1;
+    const EceResult *e = &d->r->eval.ece;
+    if (!e->plain.n_bin) return 0;
+    const int columns = e->temperature.there && e->temperature.at_t.n_bin ? 2 : 1;
     Panel *p = panels(d, 2 * columns, columns, columns * 480, 300);
     if (!p) return 1;
-    reliability_of(d, &e->ece.as_is, "As trained", &p[0], &p[columns]);
+    reliability_of(d, &e->plain, "As trained", &p[0], &p[columns]);
     if (columns == 2)
-        reliability_of(d, &e->ece.warm, words(d, "Temperature %.3g", e->ece.temperature), &p[1],
-                       &p[3]);
+        reliability_of(d, &e->temperature.at_t, words(d, "Temperature %.3g", e->temperature.t),
+                       &p[1], &p[3]);
     return 1;
 }
 
@@ -218,37 +223,49 @@ static const double *percent(const Draft *d, const double *count, int n) {
     return v;
 }
 
+static const double *hist_edges(const Draft *d, const OodScore *s) {
+    const int n = s->hist.n;
+    double *edge = arena_alloc(d->arena, (size_t)n + 1, sizeof *edge);
+    for (int i = 0; edge && i <= n; i++) edge[i] = s->hist.lo + (s->hist.hi - s->hist.lo) * i / n;
+    return edge;
+}
+
+static Panel against(const Draft *d, const OodSet *set) {
+    return (Panel){ .title = words(d, "%s against %s", short_name(d, d->r->eval.ood.in.name),
+                                   short_name(d, set->name)) };
+}
+
 // One scale for all sets, unless one of them would be a needle on it.
 static int density(const Draft *d) {
-    const Eval *e = &d->r->eval;
+    const OodResult *ood = &d->r->eval.ood;
     int n = 0;
     double lo = INFINITY, hi = -INFINITY, least = INFINITY;
-    for (int i = 0; i < e->ood.n_set; i++) {
-        const OodScore *s = &e->ood.set[i].score[SCORE_LOGPX];
-        if (!s->n_hist) continue;
+    for (int i = 0; i < ood->n_set; i++) {
+        const OodScore *s = &ood->set[i].score[SCORE_LOGPX];
+        if (!s->hist.n) continue;
         n++;
-        lo = fmin(lo, s->edge[0]);
-        hi = fmax(hi, s->edge[s->n_hist]);
-        least = fmin(least, s->edge[s->n_hist] - s->edge[0]);
+        lo = fmin(lo, s->hist.lo);
+        hi = fmax(hi, s->hist.hi);
+        least = fmin(least, s->hist.hi - s->hist.lo);
     }
     if (!n) return 0;
     const int shared = least > (hi - lo) / 5;
     Panel *p = panels(d, n, n > 1 ? 2 : 1, n > 1 ? 960 : 560, 300);
     if (!p) return 1;
-    for (int i = 0; i < e->ood.n_set; i++) {
-        const OodSet *set = &e->ood.set[i];
+    for (int i = 0; i < ood->n_set; i++) {
+        const OodSet *set = &ood->set[i];
         const OodScore *s = &set->score[SCORE_LOGPX];
-        if (!s->n_hist) continue;
-        *p = (Panel){ .title = words(d, "%s against %s", short_name(d, e->ood.in_name),
-                                     short_name(d, set->name)),
-                      .x_label = "log p(x) + constant",
-                      .y_label = "% of images" };
-        p->x_lo = shared ? lo : s->edge[0];
-        p->x_hi = shared ? hi : s->edge[s->n_hist];
-        add(p, PLOT_HIST, INK_GREEN, words(d, "in: %s", short_name(d, e->ood.in_name)), s->n_hist,
-            s->edge, percent(d, s->in, s->n_hist));
-        add(p++, PLOT_HIST, INK_RED, words(d, "out: %s", short_name(d, set->name)), s->n_hist,
-            s->edge, percent(d, s->out, s->n_hist));
+        if (!s->hist.n) continue;
+        const double *edge = hist_edges(d, s);
+        *p = against(d, set);
+        p->x_label = "log p(x) + constant";
+        p->y_label = "% of images";
+        p->x_lo = shared ? lo : s->hist.lo;
+        p->x_hi = shared ? hi : s->hist.hi;
+        add(p, PLOT_HIST, INK_GREEN, words(d, "in: %s", short_name(d, ood->in.name)), s->hist.n,
+            edge, percent(d, s->hist.in, s->hist.n));
+        add(p++, PLOT_HIST, INK_RED, words(d, "out: %s", short_name(d, set->name)), s->hist.n, edge,
+            percent(d, s->hist.out, s->hist.n));
     }
     return 1;
 }
@@ -259,29 +276,33 @@ static int has_roc(const OodSet *s) {
     return any;
 }
 
+static const double *roc_column(const Draft *d, const OodScore *s, int k) {
+    double *v = arena_alloc(d->arena, (size_t)s->n_roc, sizeof *v);
+    for (int i = 0; v && i < s->n_roc; i++) v[i] = s->roc[2 * i + k];
+    return v;
+}
+
 static int roc(const Draft *d) {
     static const Ink INK[N_SCORE] = { INK_BLUE, INK_RED, INK_GREEN, INK_PURPLE };
-    const Eval *e = &d->r->eval;
+    const OodResult *ood = &d->r->eval.ood;
     int n = 0;
-    for (int i = 0; i < e->ood.n_set; i++) n += has_roc(&e->ood.set[i]);
+    for (int i = 0; i < ood->n_set; i++) n += has_roc(&ood->set[i]);
     if (!n) return 0;
     Panel *p = panels(d, n, n > 1 ? 2 : 1, n > 1 ? 960 : 520, 470);
-    for (int i = 0; p && i < e->ood.n_set; i++) {
-        const OodSet *set = &e->ood.set[i];
+    for (int i = 0; p && i < ood->n_set; i++) {
+        const OodSet *set = &ood->set[i];
         if (!has_roc(set)) continue;
-        *p = (Panel){ .title = words(d, "%s against %s", short_name(d, e->ood.in_name),
-                                     short_name(d, set->name)),
-                      .x_label = "false positives: out taken for in",
-                      .y_label = "true positives",
-                      .x_hi = 1,
-                      .y_hi = 1 };
+        *p = against(d, set);
+        p->x_label = "false positive rate (OOD images accepted)";
+        p->y_label = "true positive rate";
+        p->x_hi = p->y_hi = 1;
         add(p, PLOT_LINE, INK_GREY, NULL, 2, pair(d, 0, 1), pair(d, 0, 1));
         for (int k = 0; k < N_SCORE; k++) {
             const OodScore *s = &set->score[k];
             if (!s->n_roc) continue;
             const char *label = isfinite(s->auroc) ? words(d, "%s: %.3f", score_label[k], s->auroc)
                                                    : score_label[k];
-            add(p, PLOT_LINE, INK[k], label, s->n_roc, s->fpr, s->tpr);
+            add(p, PLOT_LINE, INK[k], label, s->n_roc, roc_column(d, s, 0), roc_column(d, s, 1));
         }
         p++;
     }
@@ -294,7 +315,8 @@ static const char *curve_label(const Draft *d, const AttackCurve *c) {
     char more[80] = "";
     if (c->restarts > 1) snprintf(more, sizeof more, ", %.0f restarts", c->restarts);
     if (c->refine > 0)
-        snprintf(more + strlen(more), sizeof more - strlen(more), ", refined %.0f", c->refine);
+        snprintf(more + strlen(more), sizeof more - strlen(more), ", refined by %.0f steps",
+                 c->refine);
     const char *attack = !strcmp(c->attack, "pgd")    ? "PGD"
                          : !strcmp(c->attack, "fgsm") ? "FGSM"
                                                       : c->attack;
@@ -305,12 +327,11 @@ static const char *curve_label(const Draft *d, const AttackCurve *c) {
 
 static void attack_panel(const Draft *d, int linf, Panel *p) {
     static const Ink INK[] = { INK_BLUE, INK_RED, INK_GREEN, INK_PURPLE, INK_ORANGE, INK_SKY };
-    const Eval *e = &d->r->eval;
+    const EvalResults *e = &d->r->eval;
     const double scale = linf ? 255 : 1;
     double most = 0;
     *p = (Panel){ .title = linf ? "L\u221e" : "L2",
-                  .x_label = linf ? "radius, in 1/255 of a pixel's range"
-                                  : "radius, pixels going from 0 to 1",
+                  .x_label = linf ? "radius, in 1/255" : "radius, pixels in [0, 1]",
                   .y_label = "accuracy, %",
                   .y_hi = 100 };
     for (int i = 0; i < e->attack.n_curve; i++) {
@@ -325,12 +346,12 @@ static void attack_panel(const Draft *d, int linf, Panel *p) {
             c->accuracy);
     }
     if (isfinite(e->attack.clean) && most > 0)
-        add(p, PLOT_LINE, INK_GREY, "not attacked", 2, pair(d, 0, most),
+        add(p, PLOT_LINE, INK_GREY, "clean", 2, pair(d, 0, most),
             pair(d, e->attack.clean, e->attack.clean));
 }
 
 static int attack(const Draft *d) {
-    const Eval *e = &d->r->eval;
+    const EvalResults *e = &d->r->eval;
     int n[2] = { 0 };
     for (int i = 0; i < e->attack.n_curve; i++) n[is_linf(&e->attack.curve[i])] += 1;
     const int both = n[0] && n[1];

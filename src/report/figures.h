@@ -1,4 +1,4 @@
-// figures.h - which pictures a run's record gives, as plot.h's data.
+// figures.h - the figures of a run, as plot.h draws them.
 #ifndef FIGURES_H
 #define FIGURES_H
 #include "base/plot.h"
@@ -8,7 +8,7 @@ typedef enum {
     FIG_CURVES, FIG_CONFUSION, FIG_RELIABILITY, FIG_DENSITY, FIG_ROC, FIG_ATTACK, N_FIGURE
 } FigureId;
 
-typedef struct { const char *file, *title, *caption; } FigureInfo;    // file: without its ending
+typedef struct { const char *file, *title, *caption; } FigureInfo;    // file: without its suffix
 extern const FigureInfo figure_info[N_FIGURE];
 
 // 1 and the figure, in arena memory; 0 where the record has nothing for it; -1: out of memory.

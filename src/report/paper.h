@@ -1,11 +1,11 @@
-// paper.h - the figures that the paper reports (WRN-28-10), to stand beside ours.
+// paper.h - the results that the paper reports (WRN-28-10), to compare ours with.
 #ifndef PAPER_H
 #define PAPER_H
 
-// The figure of `system` (a preset's name) trained on `data`: "acc", "ece" in percent, "is",
-// "fid", "minutes" (an epoch); "logpx:SET" and "maxp:SET", the AUROC of that score against a set by
-// its name in `jempp eval` ("svhn", "interp", "cifar100", "celeba", "cifar-file:DIR/celeba.bin").
-// NaN: the paper has none.
+// The result of `system` (a preset's name) trained on `data`. A measure is TASK.KEY of eval.json
+// ("acc.top1", "ece.ece", "fid.fid", "fid.is", "speed.minutes_per_epoch"), or the AUROC of a score
+// against a set by its name in `jempp eval`: "logpx:SET", "maxp:SET" ("svhn", "interp", "cifar100",
+// "celeba", "cifar-file:DIR/celeba.bin"). NaN: the paper has none.
 double paper_figure(const char *system, const char *data, const char *measure);
 
 // The paper's system that a run is compared with: its preset where the paper has that, else what

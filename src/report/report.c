@@ -4,6 +4,7 @@
 #include "base/image.h"
 #include "conf/config.h"
 #include "report/figures.h"
+#include "report/html.h"
 #include "report/paper.h"
 #include "run/folder.h"
 #include <dirent.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 
 int report_pictures(const char *dir, Err *err) {
-    static const char *const ENDING[] = { [PLOT_PNG] = "png", [PLOT_SVG] = "svg" };
+    static const char *const SUFFIX[] = { [PLOT_PNG] = "png", [PLOT_SVG] = "svg" };
     Record r;
     Figure f = { 0 };
     int rc = record_read(&r, dir, err);
@@ -22,9 +23,9 @@ int report_pictures(const char *dir, Err *err) {
         const int there = figure_make(&f, &r, id, &a, err);
         for (PlotFormat k = PLOT_PNG; !rc && there > 0 && k <= PLOT_SVG; k++) {
             char name[64], path[600];
-            snprintf(name, sizeof name, "%s.%s", figure_info[id].file, ENDING[k]);
-            rc = path_join(path, sizeof path, dir, name, err) || plot_write(&f, k, path, err) ? -1
-                                                                                              : 0;
+            snprintf(name, sizeof name, "%s.%s", figure_info[id].file, SUFFIX[k]);
+            rc = path_join(path, sizeof path, dir, name, err);
+            if (!rc) rc = plot_write(&f, k, path, err);
         }
         if (there < 0) rc = -1;
         arena_free(&a);
@@ -40,94 +41,12 @@ enum { EMBED_MOST = 48 << 20 };      // bytes of sample grids in one page
 typedef struct {
     FILE       *out;
     Record      r;
-    const char *dir, *system;        // system: the paper's that this run stands beside
+    const char *dir, *system;        // system: the paper's that this run is compared with
     size_t      embedded;
-    int         beside;              // the paper has figures for this data set
+    int         beside;              // the paper has results for this data set
     int         pictures, left_out;
-    Err         no_plot;             // why there are no pictures, where there are none
+    Err         no_plot;             // why there are no figures, where there are none
 } Page;
-
-// Text from foreign files: nothing in it is markup, nothing steers.
-static void put_escaped(FILE *f, const char *s) {
-    for (; *s; s++) {
-        if (*s == '&') fputs("&amp;", f);
-        else if (*s == '<') fputs("&lt;", f);
-        else if (*s == '>') fputs("&gt;", f);
-        else if (*s == '"') fputs("&quot;", f);
-        else if (*s == '\'') fputs("&#39;", f);
-        else if ((unsigned char)*s < 0x20 || *s == 0x7f) fputs("\u00b7", f);
-        else fputc(*s, f);
-    }
-}
-
-static void put_base64(FILE *f, const unsigned char *p, size_t n) {
-    static const char DIGIT[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (size_t i = 0; i < n; i += 3) {
-        const unsigned b = i + 1 < n ? p[i + 1] : 0, c = i + 2 < n ? p[i + 2] : 0;
-        const unsigned v = (unsigned)p[i] << 16 | b << 8 | c;
-        fputc(DIGIT[v >> 18], f);
-        fputc(DIGIT[v >> 12 & 63], f);
-        fputc(i + 1 < n ? DIGIT[v >> 6 & 63] : '=', f);
-        fputc(i + 2 < n ? DIGIT[v & 63] : '=', f);
-    }
-}
-
-static void put_number(FILE *f, double v, int digits, const char *unit) {
-    if (isfinite(v)) fprintf(f, "<td class=n>%.*f%s</td>", digits, v, unit);
-    else fputs("<td class=n>\u2013</td>", f);
-}
-
-static void put_row(FILE *f, const char *name, const char *value) {
-    if (!value[0]) return;
-    fputs("<tr><th scope=row>", f);
-    put_escaped(f, name);
-    fputs("</th><td>", f);
-    put_escaped(f, value);
-    fputs("</td></tr>\n", f);
-}
-
-static void put_command(const Page *p, const char *tasks) {
-    const char *odd = p->dir + strspn(p->dir, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                              "0123456789_./-+:@");
-    fputs("<code>jempp eval ", p->out);
-    if (*odd) {
-        fputs("&#39;", p->out);
-        for (const char *s = p->dir; *s; s++)
-            put_escaped(p->out, *s == '\'' ? "'\\''" : (char[]){ *s, 0 });
-        fputs("&#39;", p->out);
-    } else {
-        put_escaped(p->out, p->dir);
-    }
-    fprintf(p->out, " --tasks %s</code>", tasks);
-}
-
-static const char STYLE[] =
-    ":root{color-scheme:light dark;--back:#fff;--ink:#1b1f24;--soft:#5b6470;--line:#d5dae0;"
-    "--stripe:#f5f7f9}\n"
-    "@media (prefers-color-scheme:dark){:root{--back:#14171b;--ink:#e8eaed;--soft:#a3acb8;"
-    "--line:#3a414b;--stripe:#1d2228}}\n"
-    "body{margin:0 auto;max-width:62rem;padding:1.5rem;background:var(--back);color:var(--ink);"
-    "font:16px/1.5 system-ui,sans-serif}\n"
-    "h1{margin:0 0 .2rem;font-size:1.7rem;overflow-wrap:anywhere}h2{margin:2.2rem 0 .6rem;"
-    "font-size:1.25rem;border-bottom:1px solid var(--line)}\n"
-    "p.soft,figcaption,caption{color:var(--soft);font-size:.9rem}caption{text-align:left}\n"
-    "figure{margin:1rem 0}figure img{display:block;max-width:100%;height:auto;background:#fff;"
-    "border:1px solid var(--line);border-radius:6px}\n"
-    "div.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.92rem;margin:.6rem 0}"
-    "th,td{padding:.22rem .7rem;border-bottom:1px solid var(--line);text-align:left;"
-    "vertical-align:top}td{overflow-wrap:anywhere}td.n,th.n{text-align:right;"
-    "font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-    "thead th{border-bottom:2px solid var(--line)}tbody "
-    "tr:nth-child(even){background:var(--stripe)}"
-    "th[scope=row]{font-weight:normal}\n"
-    "div.options{columns:3 17rem}div.options div{break-inside:avoid;font-size:.86rem;"
-    "overflow-wrap:anywhere}div.options b{color:var(--ink)}div.options div.as{color:var(--soft)}\n"
-    "div.grids{display:flex;flex-wrap:wrap;gap:1rem}div.grids "
-    "figure{margin:0;max-width:min(100%,29.5rem)}summary{cursor:pointer}"
-    "code{background:var(--stripe);padding:.1rem .3rem;border-radius:3px}\n"
-    "@media print{:root{--back:#fff;--ink:#000;--soft:#444;--line:#bbb;--stripe:#f4f4f4}"
-    "body{max-width:none;padding:0;font-size:10.5pt}figure,tr{break-inside:avoid}"
-    "h2,h2+p{break-after:avoid}div.wide{overflow:visible}}\n";
 
 // ---- pictures -----------------------------------------------------------------------------
 
@@ -141,14 +60,14 @@ static int put_figure(Page *p, FigureId id, Err *err) {
     int rc = figure_make(&f, &p->r, id, &a, err);
     if (rc > 0 && p->no_plot.kind) {
         fputs("<p class=soft>The picture is left out: ", p->out);
-        put_escaped(p->out, p->no_plot.msg);
+        html_text(p->out, p->no_plot.msg);
         fputs("</p>\n", p->out);
         p->left_out++;
     } else if (rc > 0 && !(rc = plot_draw(&f, PLOT_SVG, &svg, &n, err))) {
         fprintf(p->out,
                 "<figure><img width=%d height=%d alt=\"%s\" src=\"data:image/svg+xml;base64,", f.w,
                 f.h, info->title);
-        put_base64(p->out, (const unsigned char *)svg, n);
+        html_base64(p->out, (const unsigned char *)svg, n);
         fprintf(p->out, "\">\n<figcaption>%s</figcaption></figure>\n", info->caption);
         p->pictures++;
     }
@@ -172,19 +91,19 @@ static void put_caption(const Page *p, const char *name) {
         { "worst-px.png", "lowest p(x)" },
         { "best-pyx.png", "highest p(y|x)" },
         { "worst-pyx.png", "lowest p(y|x)" },
-        { "samples.png", "drawn by chains" },
-        { "classes.png", "drawn class by class, a row each" },
-        { "starts.png", "where chains start" },
+        { "samples.png", "uncurated samples" },
+        { "classes.png", "class-conditional samples, one row per class" },
+        { "starts.png", "chain starts" },
         { "centres.png", "class centres" },
     };
     const size_t n = strlen(name);
-    if (of_class(p, name)) put_escaped(p->out, of_class(p, name)), fputs(": ", p->out);
+    if (of_class(p, name)) html_text(p->out, of_class(p, name)), fputs(": ", p->out);
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
         const size_t k = strlen(KNOWN[i][0]);
         if (n >= k && !strcmp(name + n - k, KNOWN[i][0])) fprintf(p->out, "%s: ", KNOWN[i][1]);
     }
     if (strstr(name, "/step-")) fputs("the replay buffer in training: ", p->out);
-    put_escaped(p->out, name);
+    html_text(p->out, name);
 }
 
 // A PNG of the run folder, as it is. One that is missing or no picture is said to be.
@@ -198,15 +117,15 @@ static void put_grid(Page *p, const char *name) {
         image_decode(&im, (const uint8_t *)data, n, path, 3, &why) ||
         (memcmp(data, "\x89PNG", 4) && err_set(&why, ERR_DATA, "%s: expected a PNG", path))) {
         fputs("<p class=soft>", p->out);
-        put_escaped(p->out, why.msg);
+        html_text(p->out, why.msg);
         fputs("</p>\n", p->out);
     } else if (p->embedded + n > EMBED_MOST) {
         p->left_out++;
     } else {
         fprintf(p->out, "<figure><img width=%d height=%d alt=\"", im.w, im.h);
-        put_escaped(p->out, name);
+        html_text(p->out, name);
         fputs("\" src=\"data:image/png;base64,", p->out);
-        put_base64(p->out, (const unsigned char *)data, n);
+        html_base64(p->out, (const unsigned char *)data, n);
         fputs("\">\n<figcaption>", p->out);
         put_caption(p, name);
         fputs("</figcaption></figure>\n", p->out);
@@ -246,23 +165,6 @@ static int put_folder(Page *p) {
 
 // ---- sections -----------------------------------------------------------------------------
 
-// All plain values of an object, "a.b" for those of an object in it.
-static void put_values(FILE *f, const Json *object, const char *before, int depth) {
-    for (const Json *m = json_first(object); m; m = json_next(m)) {
-        char name[200], value[40];
-        double v;
-        int yes;
-        snprintf(name, sizeof name, "%s%s%.80s", before, before[0] ? "." : "", json_key(m));
-        if (json_kind(m) == JSON_OBJECT && depth < 4) put_values(f, m, name, depth + 1);
-        if (json_string(m)) put_row(f, name, json_string(m));
-        if (!json_double(m, &v)) {
-            snprintf(value, sizeof value, "%.10g", v);
-            put_row(f, name, value);
-        }
-        if (!json_bool(m, &yes)) put_row(f, name, yes ? "yes" : "no");
-    }
-}
-
 static double run_number(const Page *p, const char *key) {
     double v = NAN;
     json_double(json_get(p->r.run, key), &v);
@@ -287,47 +189,40 @@ static void put_measure(Page *p, const char *name, double v, int digits, const c
                         const char *measure) {
     if (!isfinite(v)) return;
     fputs("<tr><th scope=row>", p->out);
-    put_escaped(p->out, name);
+    html_text(p->out, name);
     fputs("</th>", p->out);
-    put_number(p->out, v, digits, unit);
+    html_number(p->out, v, digits, unit);
     if (p->beside)
-        put_number(p->out, measure ? paper(p, measure) : NAN, digits > 2 ? 2 : digits, unit);
+        html_number(p->out, measure ? paper(p, measure) : NAN, digits > 2 ? 2 : digits, unit);
     fputs("</tr>\n", p->out);
 }
 
-static double minutes_an_epoch(const Page *p) {
+static void put_metrics(Page *p, TaskId id) {
+    Metric m[MAX_METRICS];
+    const int n = results_metrics(&p->r.eval, id, m);
+    for (int i = 0; i < n; i++)
+        put_measure(p, m[i].label, m[i].value, m[i].digits, m[i].unit, m[i].measure);
+}
+
+static double minutes_per_epoch(const Page *p) {
     const double steps = run_number(p, "steps"), each = run_number(p, "steps_per_epoch");
     return steps > 0 && each > 0 ? run_number(p, "seconds") / 60 * each / steps : NAN;
 }
 
 static void put_glance(Page *p) {
-    const Eval *e = &p->r.eval;
+    const EvalResults *e = &p->r.eval;
     FILE *f = p->out;
     fputs("<h2>At a glance</h2>\n<div class=wide><table><thead><tr><th>measure</th>"
           "<th class=n>this run</th>",
           f);
     if (p->beside) fprintf(f, "<th class=n>paper: %s</th>", paper_label(p->system));
     fputs("</tr></thead><tbody>\n", f);
-    if (e->acc.there) {
-        put_measure(p, "test accuracy", e->acc.top1, 2, " %", "acc");
-        put_measure(p, "right among the first five", e->acc.top5, 2, " %", NULL);
-        put_measure(p, "negative log-likelihood", e->acc.nll, 4, "", NULL);
-    }
-    if (e->ece.there) {
-        put_measure(p, "expected calibration error", e->ece.as_is.ece, 2, " %", "ece");
-        put_measure(p, "... its largest bin's", e->ece.as_is.mce, 2, " %", NULL);
-        put_measure(p, "... class by class", e->ece.as_is.classwise, 2, " %", NULL);
-        put_measure(p, "Brier score", e->ece.as_is.brier, 4, "", NULL);
-    }
-    if (e->ece.scaled) {
-        put_measure(p, "calibration error with a fitted temperature", e->ece.warm.ece, 2, " %",
-                    NULL);
-        put_measure(p, "... that temperature", e->ece.temperature, 3, "", NULL);
-    }
+    for (TaskId id = 0; id < N_TASK; id++)
+        if (id != TASK_SAMPLES && id != TASK_SPEED) put_metrics(p, id); // they have sections
     for (int i = 0; i < e->ood.n_set; i++)
         for (int k = 0; k <= SCORE_MAXP; k++) {
             char name[1200], measure[1200];
-            snprintf(name, sizeof name, "AUROC against %s by %s", e->ood.set[i].name,
+            snprintf(name, sizeof name, "OOD AUROC against %s, %s", e->ood.set[i].name,
                      score_label[k]);
             snprintf(measure, sizeof measure, "%s:%s", score_name[k], e->ood.set[i].name);
             if (e->ood.set[i].score[k].there)
@@ -335,38 +230,36 @@ static void put_glance(Page *p) {
         }
     put_measure(p, "best validation accuracy", 100 * run_number(p, "best_valid_accuracy"), 2, " %",
                 NULL);
-    put_measure(p, "minutes an epoch", minutes_an_epoch(p), 2, "", "minutes");
-    put_measure(p, "times it went back after diverging", run_number(p, "retries"), 0, "", NULL);
+    put_measure(p, "training, minutes per epoch", minutes_per_epoch(p), 2, "",
+                "speed.minutes_per_epoch");
+    put_measure(p, "divergences (rolled back to a checkpoint)", run_number(p, "retries"), 0, "",
+                NULL);
     fputs("</tbody></table></div>\n", f);
     if (!p->beside) return;
-    fputs(
-        "<p class=soft>The paper's figures are of WRN-28-10, its times of a card it does not name",
-        f);
+    fputs("<p class=soft>The paper's results are for WRN-28-10, its times for an unnamed GPU", f);
     if (strcmp(net_of(p), "wrn-28-10") && net_of(p)[0]) {
         fputs("; this network is ", f);
-        put_escaped(f, net_of(p));
+        html_text(f, net_of(p));
     }
     if (strcmp(p->system, record_option(&p->r, "preset")))
-        fputs(". This run is not one of the paper's systems: beside it stands the nearest of them",
-              f);
+        fputs(". This run is not one of the paper's systems; the nearest one is shown", f);
     fputs(".</p>\n", f);
 }
 
 static int put_training(Page *p, Err *err) {
     fputs("<h2>Training</h2>\n", p->out);
     if (p->r.log.n) return put_figure(p, FIG_CURVES, err);
-    fputs("<p class=soft>There is no log.tsv here: a model that was evaluated by itself.</p>\n",
-          p->out);
+    fputs("<p class=soft>No log.tsv: only a model was evaluated here.</p>\n", p->out);
     return 0;
 }
 
 static int put_accuracy(Page *p, Err *err) {
-    const Eval *e = &p->r.eval;
+    const EvalResults *e = &p->r.eval;
     FILE *f = p->out;
-    if (!e->acc.there) return 0;
+    if (!e->acc.run.there) return 0;
     fputs("<h2>Accuracy</h2>\n<p class=soft>", f);
     if (isfinite(e->acc.n)) fprintf(f, "%.0f images", e->acc.n);
-    if (e->acc.noise > 0) fprintf(f, ", noise of %g", e->acc.noise);
+    if (e->acc.noise > 0) fprintf(f, ", input noise %g", e->acc.noise);
     if (e->acc.refine > 0) fprintf(f, ", refined by %.0f steps", e->acc.refine);
     fputs("</p>\n", f);
     if (put_figure(p, FIG_CONFUSION, err)) return -1;
@@ -374,7 +267,7 @@ static int put_accuracy(Page *p, Err *err) {
     fputs("<div class=options>\n", f);
     for (int i = 0; i < e->n_class; i++) {
         fputs("<div>", f);
-        put_escaped(f, e->class_name[i]);
+        html_text(f, e->class_name[i]);
         if (isfinite(e->acc.per_class[i])) fprintf(f, " <b>%.2f %%</b>", e->acc.per_class[i]);
         fputs("</div>\n", f);
     }
@@ -383,25 +276,27 @@ static int put_accuracy(Page *p, Err *err) {
 }
 
 static int put_calibration(Page *p, Err *err) {
-    if (!p->r.eval.ece.there) return 0;
+    if (!p->r.eval.ece.run.there) return 0;
     fputs("<h2>Calibration</h2>\n", p->out);
     return put_figure(p, FIG_RELIABILITY, err);
 }
 
 static int put_ood(Page *p, Err *err) {
-    const Eval *e = &p->r.eval;
+    const EvalResults *e = &p->r.eval;
     FILE *f = p->out;
-    if (!e->ood.there) return 0;
-    fputs("<h2>Out-of-distribution detection</h2>\n<div class=wide><table><caption>In: ", f);
-    put_escaped(f, e->ood.in_name);
-    if (isfinite(e->ood.in_n)) fprintf(f, ", %.0f images", e->ood.in_n);
-    if (e->ood.noise > 0) fprintf(f, ", noise of %g on all", e->ood.noise);
-    fputs("</caption>\n<thead><tr><th>out</th><th class=n>images</th><th>score</th><th "
+    if (!e->ood.run.there) return 0;
+    fputs(
+        "<h2>Out-of-distribution detection</h2>\n<div class=wide><table><caption>In-distribution: ",
+        f);
+    html_text(f, e->ood.in.name);
+    if (isfinite(e->ood.in.n)) fprintf(f, ", %.0f images", e->ood.in.n);
+    if (e->ood.noise > 0) fprintf(f, ", input noise %g on all sets", e->ood.noise);
+    fputs("</caption>\n<thead><tr><th>OOD set</th><th class=n>images</th><th>score</th><th "
           "class=n>AUROC</th>",
           f);
     if (p->beside) fputs("<th class=n>paper</th>", f);
     fputs("<th class=n>AUPR, in</th><th class=n>AUPR, out</th>"
-          "<th class=n>FPR at 95 %</th></tr></thead><tbody>\n",
+          "<th class=n>FPR at 95 % TPR</th></tr></thead><tbody>\n",
           f);
     for (int i = 0; i < e->ood.n_set; i++)
         for (int k = 0; k < N_SCORE; k++) {
@@ -411,32 +306,33 @@ static int put_ood(Page *p, Err *err) {
             if (!s->there) continue;
             snprintf(measure, sizeof measure, "%s:%s", score_name[k], set->name);
             fputs("<tr><th scope=row>", f);
-            put_escaped(f, set->name);
+            html_text(f, set->name);
             fputs("</th>", f);
-            put_number(f, set->n, 0, "");
+            html_number(f, set->n, 0, "");
             fprintf(f, "<td>%s</td>", score_label[k]);
-            put_number(f, s->auroc, 3, "");
-            if (p->beside) put_number(f, paper(p, measure), 2, "");
-            put_number(f, s->aupr, 3, "");
-            put_number(f, s->aupr_out, 3, "");
-            put_number(f, s->fpr95, 3, "");
+            html_number(f, s->auroc, 3, "");
+            if (p->beside) html_number(f, paper(p, measure), 2, "");
+            html_number(f, s->aupr, 3, "");
+            html_number(f, s->aupr_out, 3, "");
+            html_number(f, s->fpr95, 3, "");
             fputs("</tr>\n", f);
         }
     fputs("</tbody></table></div>\n", f);
-    return put_figure(p, FIG_DENSITY, err) || put_figure(p, FIG_ROC, err) ? -1 : 0;
+    const int rc = put_figure(p, FIG_DENSITY, err);
+    return rc ? rc : put_figure(p, FIG_ROC, err);
 }
 
 static void put_curve(FILE *f, const AttackCurve *c) {
     const int linf = !strcmp(c->norm, "linf");
     fputs("<div class=wide><table><caption>", f);
-    put_escaped(f, c->attack);
+    html_text(f, c->attack);
     fputs(", ", f);
-    put_escaped(f, c->norm);
+    html_text(f, c->norm);
     fputs(", loss ", f);
-    put_escaped(f, c->loss);
+    html_text(f, c->loss);
     if (isfinite(c->steps)) fprintf(f, ", %.0f steps", c->steps);
     if (isfinite(c->step)) fprintf(f, " of %.4g", c->step);
-    else if (c->step_rule[0]) fputs(" of ", f), put_escaped(f, c->step_rule);
+    else if (c->step_rule[0]) fputs(" of ", f), html_text(f, c->step_rule);
     if (isfinite(c->restarts)) fprintf(f, ", restarts %.0f", c->restarts);
     if (c->refine > 0)
         fprintf(f, ", refined by %.0f steps, gradient over %.0f draws (straight-through)",
@@ -446,28 +342,42 @@ static void put_curve(FILE *f, const AttackCurve *c) {
         fprintf(f, linf ? "<td class=n>%.3g/255</td>" : "<td class=n>%.3g</td>",
                 linf ? 255 * c->radius[i] : c->radius[i]);
     fputs("</tr>\n<tr><th scope=row>accuracy,&nbsp;%</th>", f);
-    for (int i = 0; i < c->n; i++) put_number(f, c->accuracy[i], 1, "");
+    for (int i = 0; i < c->n; i++) html_number(f, c->accuracy[i], 1, "");
     fputs("</tr></table></div>\n", f);
 }
 
 static int put_attack(Page *p, Err *err) {
-    const Eval *e = &p->r.eval;
-    if (!e->attack.there) return 0;
+    const EvalResults *e = &p->r.eval;
+    if (!e->attack.run.there) return 0;
     fputs("<h2>Robustness</h2>\n<p class=soft>", p->out);
     if (isfinite(e->attack.n)) fprintf(p->out, "%.0f images. ", e->attack.n);
-    if (isfinite(e->attack.clean)) fprintf(p->out, "Not attacked: %.2f %%.", e->attack.clean);
+    if (isfinite(e->attack.clean)) fprintf(p->out, "Clean accuracy: %.2f %%.", e->attack.clean);
     fputs("</p>\n", p->out);
     if (put_figure(p, FIG_ATTACK, err)) return -1;
     for (int i = 0; i < e->attack.n_curve; i++) put_curve(p->out, &e->attack.curve[i]);
     return 0;
 }
 
+// Everything that is known of a task, one figure per row.
+static void put_table(Page *p, TaskId id, const char *caption) {
+    Metric m[MAX_METRICS];
+    const int n = results_metrics(&p->r.eval, id, m);
+    if (!n) return;
+    fprintf(p->out, "<table><caption>%s</caption>\n", caption);
+    for (int i = 0; i < n; i++) {
+        char value[64];
+        snprintf(value, sizeof value, "%.*f%s", m[i].digits, m[i].value, m[i].unit);
+        html_row(p->out, m[i].label, value);
+    }
+    fputs("</table>\n", p->out);
+}
+
 static int put_sheets(Page *p, int of_classes) {
-    const Eval *e = &p->r.eval;
+    const EvalResults *e = &p->r.eval;
     int n = 0;
     for (int i = 0; i < e->samples.n_file; i++) {
         if ((of_class(p, e->samples.file[i]) != NULL) != of_classes) continue;
-        if (!n++ && of_classes) fputs("<details><summary>Class by class</summary>\n", p->out);
+        if (!n++ && of_classes) fputs("<details><summary>By class</summary>\n", p->out);
         if (n == 1) fputs("<div class=grids>\n", p->out);
         put_grid(p, e->samples.file[i]);
     }
@@ -481,65 +391,43 @@ static void put_samples(Page *p) {
     n += put_sheets(p, 1);
     n += put_folder(p);
     if (!n) fputs("<p class=soft>None were found.</p>\n", p->out);
-    if (!p->r.eval.samples.there) return;
-    fputs("<table><caption>How they were drawn</caption>\n", p->out);
-    put_values(p->out, p->r.eval.samples_json, "", 0);
-    fputs("</table>\n", p->out);
-}
-
-static void put_speed(Page *p) {
-    if (!p->r.eval.speed_json) return;
-    fputs("<h2>Speed</h2>\n<table>\n", p->out);
-    put_values(p->out, p->r.eval.speed_json, "", 0);
-    fputs("</table>\n", p->out);
+    put_table(p, TASK_SAMPLES, "Settings of the chains");
 }
 
 static void put_missing(Page *p) {
-    const Eval *e = &p->r.eval;
-    const struct {
-        int there;
-        const char *task, *what;
-    } TASK[] = {
-        { e->acc.there, "acc", "accuracy and the confusion matrix" },
-        { e->ece.there, "ece", "calibration" },
-        { e->ood.there, "ood", "out-of-distribution detection" },
-        { e->attack.there, "attack", "robustness against attacks" },
-        { e->samples.there, "samples", "sample sheets" },
-        { e->speed_json != NULL, "speed", "speed" },
-    };
     int n = 0;
-    for (size_t i = 0; i < sizeof TASK / sizeof *TASK; i++) {
-        if (TASK[i].there) continue;
-        if (!n++) fputs("<h2>What is missing</h2>\n<ul>\n", p->out);
-        fprintf(p->out, "<li>%s: ", TASK[i].what);
-        put_command(p, TASK[i].task);
-        fputs("</li>\n", p->out);
+    for (TaskId id = 0; id < N_TASK; id++) {
+        if (results_task(&p->r.eval, id)->there) continue;
+        if (!n++) fputs("<h2>Not evaluated yet</h2>\n<ul>\n", p->out);
+        fprintf(p->out, "<li>%s: <code>jempp eval ", task_title(id));
+        html_shell_word(p->out, p->dir);
+        fprintf(p->out, " --tasks %s</code></li>\n", task_name(id));
     }
     if (n) fputs("</ul>\n", p->out);
 }
 
 static void put_settings(Page *p) {
-    const Eval *e = &p->r.eval;
+    const EvalResults *e = &p->r.eval;
     FILE *f = p->out;
     fputs("<h2>Settings</h2>\n<div class=wide><table>\n", f);
     for (const Json *m = json_first(p->r.run); m; m = json_next(m)) {
         char value[40];
         double v;
         if (!strcmp(json_key(m), "kernels")) continue; // for the program: long, and not a setting
-        if (json_string(m)) put_row(f, json_key(m), json_string(m));
+        if (json_string(m)) html_row(f, json_key(m), json_string(m));
         if (json_double(m, &v)) continue;
         snprintf(value, sizeof value, "%.10g", v);
-        put_row(f, json_key(m), value);
+        html_row(f, json_key(m), value);
     }
     if (e->there) {
-        put_row(f, "evaluated by", e->version);
-        put_row(f, "... on", e->device);
-        put_row(f, "... in", e->precision);
+        html_row(f, "evaluated with version", e->version);
+        html_row(f, "evaluated on device", e->device);
+        html_row(f, "evaluated in precision", e->precision);
     }
     fputs("</table></div>\n", f);
     const Json *options = json_get(p->r.run, "options");
     if (json_kind(options) != JSON_OBJECT) return;
-    fputs("<p class=soft>Options of the training; those that differ from the defaults are in bold."
+    fputs("<p class=soft>Training options; those that differ from the defaults are in bold."
           "</p>\n<div class=options>\n",
           f);
     for (const Json *m = json_first(options); m; m = json_next(m)) {
@@ -548,9 +436,9 @@ static void put_settings(Page *p) {
         if (!value) continue;
         const int as_default = row && !strcmp(row->value, value);
         fprintf(f, as_default ? "<div class=as>" : "<div><b>");
-        put_escaped(f, json_key(m));
+        html_text(f, json_key(m));
         fputs(" = ", f);
-        put_escaped(f, value);
+        html_text(f, value);
         fputs(as_default ? "</div>\n" : "</b></div>\n", f);
     }
     fputs("</div>\n", f);
@@ -571,27 +459,30 @@ static int put_page(Page *p, Err *err) {
     fputs("<!DOCTYPE html>\n<html lang=en>\n<head>\n<meta charset=utf-8>\n<meta name=viewport "
           "content=\"width=device-width,initial-scale=1\">\n<title>jempp: ",
           f);
-    put_escaped(f, title);
-    fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", STYLE);
-    put_escaped(f, title);
+    html_text(f, title);
+    fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", html_style);
+    html_text(f, title);
     fputs("</h1>\n<p class=soft>", f);
-    put_escaped(f, net_of(p));
+    html_text(f, net_of(p));
     if (data_of(p)[0]) fputs(" on ", f);
-    put_escaped(f, data_of(p));
+    html_text(f, data_of(p));
     fputs("</p>\n", f);
     put_glance(p);
     if (put_training(p, err) || put_accuracy(p, err) || put_calibration(p, err) ||
         put_ood(p, err) || put_attack(p, err))
         return -1;
     put_samples(p);
-    put_speed(p);
+    if (p->r.eval.speed.run.there) {
+        fputs("<h2>Speed</h2>\n", f);
+        put_table(p, TASK_SPEED, p->r.eval.speed.run.device);
+    }
     put_missing(p);
     put_settings(p);
     fputs("</body>\n</html>\n", f);
     return 0;
 }
 
-// Whether anything can be drawn here; the page is made in either case.
+// Whether figures can be drawn on this machine; the page is written in either case.
 static void try_plot(Page *p) {
     char *data = NULL;
     size_t n;
@@ -618,8 +509,7 @@ static char *what_was_done(const Page *p, const char *path, Err *err) {
         else if (p->left_out)
             fprintf(f, "%d sample grids are left out: a page holds %d MB of them\n", p->left_out,
                     EMBED_MOST >> 20);
-        if (!p->r.eval.there)
-            fprintf(f, "there is no %s yet: jempp eval %s makes it\n", run_file(RUN_EVAL), p->dir);
+        if (!p->r.eval.there) fprintf(f, "not evaluated yet: run jempp eval %s\n", p->dir);
         if (!fclose(f)) return text;
     }
     free(text);
@@ -638,7 +528,7 @@ char *report_write(const char *dir, const char *out, Err *err) {
     if (record_read(&p.r, dir, err)) return NULL;
     p.system = paper_system(record_option(&p.r, "preset"), record_option(&p.r, "px"),
                             atoi(record_option(&p.r, "steps")));
-    p.beside = isfinite(paper(&p, "acc"));
+    p.beside = isfinite(paper(&p, "acc.top1"));
     try_plot(&p);
     p.out = open_memstream(&text, &n);
     int rc = p.out ? put_page(&p, err) : -1;

@@ -1,4 +1,5 @@
-// report.h - a run's pictures, and one page about all of it.
+// report.h - the report room: what a run folder's text files say, as structs, figures and one HTML
+// page. It reads and writes files of run folders, and touches no network and no device.
 #ifndef REPORT_H
 #define REPORT_H
 #include "base/err.h"

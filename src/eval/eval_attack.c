@@ -1,0 +1,102 @@
+// eval_attack.c - the task attack: accuracy under attack against the radius.
+#include "eval/task.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ATTACKED = 1000 };             // images, where --limit does not say
+
+// ---- which attacks --------------------------------------------------------------------------
+
+static int read_curve(Evaluation *e, CurvePlan *c, const char *name, Err *err) {
+    static const double linf[] = { 0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16 };
+    const Config *u = e->use;
+    const int fgsm = !strncmp(name, "fgsm-", 5), l2 = !strcmp(name + (fgsm ? 5 : 4), "l2");
+    if ((!fgsm && strncmp(name, "pgd-", 4) != 0) ||
+        (!l2 && strcmp(name + (fgsm ? 5 : 4), "linf") != 0))
+        return err_set(err, ERR_ARG,
+                       "--attacks: found '%s', expected some of pgd-linf,pgd-l2,fgsm-linf,fgsm-l2",
+                       name);
+    snprintf(c->name, sizeof c->name, "%s", name);
+    c->plan = (AttackPlan){ .l2 = l2,
+                            .fgsm = fgsm,
+                            .loss = u->attack_loss,
+                            .steps = u->attack_steps,
+                            .restarts = u->restarts,
+                            .random_start = u->random_start,
+                            .step = u->attack_step };
+    if (!u->radii[0]) {
+        c->n = sizeof linf / sizeof *linf;
+        for (int i = 0; i < c->n; i++) c->radius[i] = l2 ? i / 10.0 : linf[i] / 255;
+        return 0;
+    }
+    // no two images are farther apart than this
+    const double most = l2 ? sqrt((double)tensor_len(&e->m->net.act[0])) : 1;
+    char expected[128];
+    snprintf(expected, sizeof expected,
+             "numbers that rise from 0 to at most %.4g for %s (pixels go from 0 to 1)", most, name);
+    double *first = c->radius + 1;                          // 0 always comes first: the clean accuracy
+    int n = config_rising("--radii", u->radii, 0, most, expected, first, MAX_RADII - 1, err);
+    if (n < 0) return -1;
+    if (first[0] > 0) first--, n++;
+    memmove(c->radius, first, (size_t)n * sizeof *first);
+    c->n = n;
+    return 0;
+}
+
+int prepare_attack(Evaluation *e, Err *err) {
+    char list[sizeof e->use->attacks], *at = list, *name;
+    snprintf(list, sizeof list, "%s", e->use->attacks);
+    while ((name = strsep(&at, ","))) {
+        if (e->n_curve == MAX_CURVES)
+            return err_set(err, ERR_ARG, "--attacks: more than %d", (int)MAX_CURVES);
+        if (read_curve(e, &e->curve[e->n_curve++], name, err)) return -1;
+    }
+    return 0;
+}
+
+// ---- what they find -------------------------------------------------------------------------
+
+// accuracy[n]: 0..1, from the attack.
+static int put_curve(Evaluation *e, AttackCurve *to, const CurvePlan *c, const double *accuracy,
+                     Err *err) {
+    const AttackPlan *a = &c->plan;
+    *to = (AttackCurve){ .norm = a->l2 ? "l2" : "linf",
+                         .attack = a->fgsm ? "fgsm" : "pgd",
+                         .loss = a->loss == LOSS_MARGIN ? "margin" : "ce",
+                         .steps = a->fgsm ? 1 : a->steps,
+                         .restarts = a->fgsm || !a->random_start ? 1 : a->restarts,
+                         .random_start = !a->fgsm && a->random_start,
+                         .step = a->step > 0 && !a->fgsm ? a->step : NAN,
+                         .step_rule = a->fgsm       ? "the radius"
+                                      : a->step > 0 ? "fixed"
+                                                    : "2.5 radius / steps",
+                         .refine = e->use->refine,
+                         .draws = e->use->refine ? e->use->draws : 1,
+                         .n = c->n,
+                         .radius = eval_alloc(e, (size_t)c->n, sizeof(double), err),
+                         .accuracy = eval_alloc(e, (size_t)c->n, sizeof(double), err) };
+    if (!to->radius || !to->accuracy) return -1;
+    for (int i = 0; i < c->n; i++) {
+        to->radius[i] = c->radius[i];
+        to->accuracy[i] = 100 * accuracy[i];
+    }
+    return 0;
+}
+
+int task_attack(Evaluation *e, Err *err) {
+    const int n = e->use->limit || e->n < ATTACKED ? e->n : ATTACKED;
+    double accuracy[MAX_RADII] = { 0 };
+    AttackResult r = { .n = n, .n_curve = e->n_curve };
+    r.curve = eval_alloc(e, (size_t)e->n_curve, sizeof *r.curve, err);
+    int rc = r.curve ? need_probe(e, err) : -1;
+    for (int i = 0; !rc && i < e->n_curve; i++) {
+        const CurvePlan *c = &e->curve[i];
+        rc = attack_curve(&e->probe, &e->bytes, e->test.y, n, &c->plan, c->name, c->radius, c->n,
+                          eval_seed(e) + (uint64_t)i, e->ev, accuracy, err);
+        if (!rc) rc = put_curve(e, &r.curve[i], c, accuracy, err);
+        if (!i) r.clean = 100 * accuracy[0];
+    }
+    if (!rc) e->results.attack = r;
+    return rc;
+}

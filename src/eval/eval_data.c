@@ -1,0 +1,79 @@
+// eval_data.c - the image sets of an evaluation. See task.h.
+#include "data/run_data.h"
+#include "eval/task.h"
+#include <stdio.h>
+#include <string.h>
+
+static int same_kind(const Evaluation *e, const Set *s, Err *err) {
+    const NetSpec *spec = &e->m->net.spec;
+    if (s->c != spec->channels || s->side != spec->side)
+        return err_set(err, ERR_ARG,
+                       "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d",
+                       s->name, s->c, s->side, s->side, spec->channels, spec->side, spec->side);
+    if (s->classes != spec->classes)
+        return err_set(err, ERR_ARG, "%s: %d classes; the model has %d", s->name, s->classes,
+                       spec->classes);
+    return 0;
+}
+
+static DataOpts eval_data_opts(const Evaluation *e) {
+    DataOpts o = data_opts(&e->m->cfg);
+    o.side = e->m->net.spec.side;
+    o.channels = e->m->net.spec.channels;
+    return o;
+}
+
+int eval_load_ood(Evaluation *e, Err *err) {
+    char list[sizeof e->use->ood], *at = list;
+    const char *names[MAX_OOD + 1] = { 0 };
+    const DataOpts o = eval_data_opts(e);
+    int n = 0;
+    snprintf(list, sizeof list, "%s", e->use->ood);
+    if (!list[0]) ood_names(names, &e->test, o.dir);
+    for (char *name; list[0] && (name = strsep(&at, ","));) {
+        if (n == MAX_OOD) return err_set(err, ERR_ARG, "--ood: more than %d sets", (int)MAX_OOD);
+        names[n++] = name;
+    }
+    for (int i = 0; names[i]; i++) {
+        if (ood_load(&e->ood[i], names[i], &e->test, (size_t)e->use->limit, &o, err)) return -1;
+        e->n_ood++;
+    }
+    return 0;
+}
+
+// The images that the run held out, for the option that asks for them.
+int eval_load_valid(const Evaluation *e, const char *option, Set *valid, Err *err) {
+    Set train = { 0 };
+    const int rc = run_images(&e->m->cfg, &train, valid, err);
+    set_free(&train);
+    if (rc) return err_prefix(err, "%s", option);
+    if (!valid->n)
+        return err_set(err, ERR_ARG, "%s: the run held out no validation images", option);
+    return same_kind(e, valid, err);
+}
+
+static int load_images(Evaluation *e, Err *err) {
+    const DataOpts o = eval_data_opts(e);
+    if (e->use->split == SPLIT_VALID) {
+        if (e->use->data[0])
+            return err_set(err, ERR_ARG, "--split valid: the run's own images: expected no --data");
+        if (e->use->temperature)
+            return err_set(err, ERR_ARG,
+                           "--split valid: a temperature is fitted on these images and must be "
+                           "evaluated on others: expected no --temperature");
+        return eval_load_valid(e, "--split valid", &e->test, err);
+    }
+    if (!e->use->data[0] && !strncmp(e->data, "cifar-file:", 11))
+        return err_set(err, ERR_ARG,
+                       "%s: the model was trained on it, and it has no test half: expected --data",
+                       e->data);
+    const int rc = set_load(&e->test, e->data, HALF_TEST, &o, err);
+    return rc ? rc : same_kind(e, &e->test, err);
+}
+
+int eval_load_test(Evaluation *e, Err *err) {
+    const int rc = load_images(e, err);
+    e->n = (int)e->test.n;
+    if (e->use->limit && e->use->limit < e->n) e->n = e->use->limit;
+    return rc;
+}

@@ -1,0 +1,143 @@
+// eval_scores.c - images through the model: logits and OOD scores. See task.h.
+#include "data/run_data.h"
+#include "eval/task.h"
+#include "jem/train.h"
+#include <math.h>
+#include <stdlib.h>
+
+void *eval_alloc(Evaluation *e, size_t n, size_t size, Err *err) {
+    void *p = arena_alloc(&e->results.arena, n, size);
+    if (!p) (void)arena_ok(&e->results.arena, "results", err);
+    return p;
+}
+
+// The sd of the noise on an image, or on the copies that are refined.
+double eval_noise(const Evaluation *e) {
+    return e->use->refine && !config_given(e->use, "input-noise") ? e->m->cfg.sigma
+                                                                  : e->use->input_noise;
+}
+
+int need_probe(Evaluation *e, Err *err) {
+    Refine r = { .chain = chain_of(&e->m->cfg), .draws = e->use->draws };
+    r.chain.steps = e->use->refine;
+    r.chain.energy = (Energy){ .a = 1 };
+    r.noise = (real)eval_noise(e);
+    return e->probe.net ? 0 : probe_open(&e->probe, &e->m->net, e->batch, &r, err);
+}
+
+// What is wanted of the first n images of a set.
+typedef struct {
+    const Bytes *set;
+    int          n, refined;
+    const char  *name;
+    float       *logits;              // [n][classes]
+    double      *slope;               // [n], or NULL; not of the refined classifier
+} Sweep;
+
+static int sweep_batch(Evaluation *e, const Sweep *s, int from, int n, Err *err) {
+    float *logits = s->logits + (size_t)from * (size_t)eval_classes(e);
+    const Rng key = { .seed = eval_seed(e), .stream = RNG_EVAL, .step = (uint32_t)from };
+    if (!s->refined && !s->slope) return scorer_set(&e->scorer, s->set, from, n, logits, err);
+    int *index = malloc((size_t)n * sizeof *index);
+    if (!index) return err_set(err, ERR_MEM, "out of memory for a batch");
+    for (int i = 0; i < n; i++) index[i] = from + i;
+    // copies to be refined bring their own noise
+    probe_load(&e->probe, s->set, index, n, s->refined ? 0 : (real)e->use->input_noise, key);
+    free(index);
+    if (s->refined) probe_logits(&e->probe, e->probe.x0, n, key, logits);
+    else probe_slopes(&e->probe, e->probe.x0, n, logits, s->slope + from);
+    return dev_check(&e->m->dev, err);
+}
+
+static int check_sweep(const Evaluation *e, const Sweep *s, Err *err) {
+    const size_t C = (size_t)eval_classes(e);
+    for (size_t i = 0; i < (size_t)s->n * C; i++)
+        if (!isfinite(s->logits[i]))
+            return err_set(err, ERR_DATA, "%s: a logit of image %zu of %s is not finite",
+                           e->m->path, i / C, s->name);
+    for (int i = 0; s->slope && i < s->n; i++)
+        if (!isfinite(s->slope[i]))
+            return err_set(err, ERR_DATA, "%s: the gradient of image %d of %s is not finite",
+                           e->m->path, i, s->name);
+    return 0;
+}
+
+static int sweep(Evaluation *e, const Sweep *s, Err *err) {
+    if ((s->refined || s->slope) && need_probe(e, err)) return -1;
+    tell_progress(e->ev, 0, (uint64_t)s->n, "images", s->name);
+    for (int i = 0; i < s->n; i += e->batch) {
+        const int n = s->n - i < e->batch ? s->n - i : e->batch;
+        if (sweep_batch(e, s, i, n, err) || stopped(e->ev, err)) return -1;
+        tell_progress(e->ev, (uint64_t)(i + n), (uint64_t)s->n, "images", s->name);
+    }
+    return check_sweep(e, s, err);
+}
+
+int need_logits(Evaluation *e, Err *err) {
+    if (e->logits) return 0;
+    const int slopes = eval_wants(e, TASK_OOD) && !e->use->refine;
+    float *z = malloc((size_t)e->n * (size_t)eval_classes(e) * sizeof *z);
+    double *slope = slopes ? malloc((size_t)e->n * sizeof *slope) : NULL;
+    const Sweep s = { &e->bytes, e->n, e->use->refine > 0, e->data, z, slope };
+    int rc = z && (slope || !slopes) ? 0 : err_set(err, ERR_MEM, "out of memory for logits");
+    if (!rc) rc = sweep(e, &s, err);
+    if (rc) {
+        free(z);
+        free(slope);
+        return rc;
+    }
+    e->logits = z;
+    e->slope = slope;
+    return 0;
+}
+
+int eval_set_logits(Evaluation *e, const Set *set, const char *name, float *logits, Err *err) {
+    Bytes bytes = { 0 };
+    int rc = bytes_upload(&bytes, &e->m->dev, set, err);
+    const Sweep s = { &bytes, (int)set->n, e->use->refine > 0, name, logits, NULL };
+    if (!rc) rc = sweep(e, &s, err);
+    bytes_free(&bytes, &e->m->dev);
+    return rc;
+}
+
+// ---- OOD scores -----------------------------------------------------------------------------
+
+static void fill_scores(double *score, const float *logits, const double *slope, int n, int C) {
+    for (int i = 0; i < n; i++) {
+        const float *row = logits + (size_t)i * (size_t)C;
+        const double lse = logsumexp(row, C), top = (double)row[argmax(row, C)];
+        score[SCORE_LOGPX * n + i] = lse;
+        score[SCORE_MAXP * n + i] = exp(top - lse);
+        score[SCORE_MAXLOGIT * n + i] = top;
+        score[SCORE_GRADNORM * n + i] = slope[i];
+    }
+}
+
+static int score_bytes(Evaluation *e, const Bytes *bytes, int n, const char *name, double *score,
+                       Err *err) {
+    const int C = eval_classes(e);
+    float *z = malloc((size_t)n * (size_t)C * sizeof *z);
+    double *slope = malloc((size_t)n * sizeof *slope);
+    const Sweep s = { bytes, n, 0, name, z, slope };
+    int rc = z && slope ? sweep(e, &s, err)
+                        : err_set(err, ERR_MEM, "out of memory for %d images' scores", n);
+    if (!rc) fill_scores(score, z, slope, n, C);
+    free(z);
+    free(slope);
+    return rc;
+}
+
+int eval_ood_scores(Evaluation *e, const Set *set, double *score, Err *err) {
+    if (set) {
+        Bytes bytes = { 0 };
+        int rc = bytes_upload(&bytes, &e->m->dev, set, err);
+        if (!rc) rc = score_bytes(e, &bytes, (int)set->n, set->name, score, err);
+        bytes_free(&bytes, &e->m->dev);
+        return rc;
+    }
+    // the refined classifier's logits are not those of p(x)
+    if (e->use->refine) return score_bytes(e, &e->bytes, e->n, e->data, score, err);
+    const int rc = need_logits(e, err);
+    if (!rc) fill_scores(score, e->logits, e->slope, e->n, eval_classes(e));
+    return rc;
+}
