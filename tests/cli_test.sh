@@ -201,7 +201,7 @@ text = json.dumps(head).encode()
 text += b" " * (-len(text) % 8)
 open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + n:])
 END
-    expect 1 'batch norm without running statistics' eval nostats.safetensors
+    expect 1 'batch normalisation needs running statistics' eval nostats.safetensors
 fi
 
 # ---- a signal leaves what is finished
