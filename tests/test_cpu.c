@@ -3,6 +3,7 @@
 // Outputs start as NaN and have guard bytes behind them.
 #include "testing.h"
 #include "net/net.h"
+#include "search_case.h"
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -486,8 +487,8 @@ static void chain_starts_agree(void **state) {
 
 // ---- choices, threads, memory, errors -----------------------------------------------------------
 
-// Opens every convolution of a network and looks at the names of its kernels: oneDNN's, which own ones
-// would hide where they are faster.
+// Opens every convolution of a network and looks at the names of its kernels: oneDNN's, which own
+// ones would hide where they are faster.
 static void no_layer_is_slow(const char *model, int channels, int side, StemKind stem) {
     Net net = { 0 };
     NetSpec spec = {
@@ -558,7 +559,7 @@ static void names_with(const char *tuning, ConvChoice choice, char names[256], c
 
 static void choices_are_taken_from_the_text_not_timed_again(void **state) {
     (void)state;
-    char names[256], text[512], again[512], other[256], turned[1024] = "";
+    char names[256], text[512], again[512], other[256], flipped[1024] = "";
     names_with(NULL, CONV_AUTO, names, text);
     if (!*text) skip();                                  // no Winograd here, so no choice
     names_with(text, CONV_AUTO, other, again);
@@ -567,13 +568,13 @@ static void choices_are_taken_from_the_text_not_timed_again(void **state) {
     // the opposite choice for every line cannot come out of a clock
     for (const char *s = text; *s; s = strchr(s, '\n') + 1) {
         const char *value = strstr(s, "= ") + 2;
-        snprintf(turned + strlen(turned), sizeof turned - strlen(turned), "%.*s%s\n",
+        snprintf(flipped + strlen(flipped), sizeof flipped - strlen(flipped), "%.*s%s\n",
                  (int)(value - s), s, *value == 'w' ? "direct" : "winograd");
     }
-    names_with(turned, CONV_AUTO, other, again);
-    assert_string_equal(turned, again);
+    names_with(flipped, CONV_AUTO, other, again);
+    assert_string_equal(flipped, again);
     assert_string_not_equal(names, other);
-    names_with(turned, CONV_DIRECT, other, again);
+    names_with(flipped, CONV_DIRECT, other, again);
     assert_null(strstr(other, "wino"));
 }
 
@@ -857,6 +858,11 @@ static void wrn_28_10_needs_little_scratch(void **state) {
     dev_close(&dev);
 }
 
+static void the_search_for_kernels_is_shown_and_stops(void **state) {
+    (void)state;
+    search_is_shown_and_stops("cpu");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
@@ -882,6 +888,7 @@ int main(void) {
         cmocka_unit_test(winograd_agrees),
         cmocka_unit_test(winograd_leaves_the_rest_to_others),
         cmocka_unit_test(wrn_28_10_needs_little_scratch),
+        cmocka_unit_test(the_search_for_kernels_is_shown_and_stops),
     };
     const int failed = cmocka_run_group_tests(tests, pair_open, pair_close);
     return failed ? failed : again_with_avx2();

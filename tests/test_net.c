@@ -144,7 +144,7 @@ static void check_gradients(const NetSpec *spec, int stats) {
                 size += (double)(dw[par->off + j] * dw[par->off + j]);
             off = difference(&f, &p, energies[k], f.net.w + par->off, dw + par->off, par->len,
                              probes);
-            // a bias that batch norm removes has no gradient, and its finite difference is round-off
+            // a bias that batch norm removes has no gradient: its finite difference is round-off
             if (size > 0 && off > 1e-5) fail_msg("%s: off by %g of its norm", par->name, off);
             if (size == 0 && off * 1e-150 > 1e-8)
                 fail_msg("%s: has a gradient after all", par->name);
@@ -225,7 +225,7 @@ static void check_modes(const char *device) {
         if (all[k]->mode & WANT_DX) memcpy(dx[k], pass_input_grad(all[k])->p, bx);
     }
     for (int k = 1; k < 4; k++) assert_memory_equal(logits[0], logits[k], sizeof logits[0]);
-    assert_memory_equal(dx[0], dx[1], bx);                     // with and without parameters' gradients
+    assert_memory_equal(dx[0], dx[1], bx);                 // with and without parameters' gradients
     assert_memory_equal(dx[0], dx[3], bx);                     // sharing memory changes nothing
     assert_memory_equal(dw[0], dw[2], bw);
     assert_memory_equal(dw[0], dw[3], bw);
@@ -357,13 +357,13 @@ static void wrn_28_10_fits_its_memory_plan(void **state) {
 static void blocks_alive_together_never_overlap(void **state) {
     (void)state;
     const Rng key = { .seed = 5, .stream = RNG_TEST };
-    Block b[60];
+    PlanBlock b[60];
     for (uint32_t round = 0; round < 50; round++) {
         size_t sum = 0;
         for (uint32_t i = 0; i < LEN(b); i++) {
             const int born = (int)rng_below(key, round * 1000 + 3 * i, 40);
-            b[i] = (Block){ born, born + (int)rng_below(key, round * 1000 + 3 * i + 1, 20),
-                            64 * rng_below(key, round * 1000 + 3 * i + 2, 50), 0 };
+            b[i] = (PlanBlock){ born, born + (int)rng_below(key, round * 1000 + 3 * i + 1, 20),
+                                64 * rng_below(key, round * 1000 + 3 * i + 2, 50), 0 };
             sum += b[i].bytes;
         }
         const size_t total = plan_blocks(b, LEN(b), 1);

@@ -299,7 +299,7 @@ static void inner_moves_stop_at_the_border(void **state) {
     dev.be.langevin(&dev, &tx, &tg, m, (Rng){ .seed = 1 }, NULL);
     assert_close(x[0], 1, 0);                                  // clipped gradient, clamped pixel
     assert_close(x[1], -0.6, 1e-6);                            // 5 * 0.2 * -0.1 further down
-    assert_close(x[2], 0.6, 1e-6);                             // 1.3 - 0.1, clamped to 1, four more moves
+    assert_close(x[2], 0.6, 1e-6);                       // 1.3 - 0.1, clamped to 1, four more moves
     dev_close(&dev);
 }
 
@@ -403,7 +403,7 @@ static void attacks_stay_in_their_ball_and_box(void **state) {
             dev.be.attack_move(&dev, &tx, &tg, x0, a);
         }
     }
-    real v = (real)0.3, d = -2, from = (real)0.3;             // one step down a slope: sign, not size
+    real v = (real)0.3, d = -2, from = (real)0.3;           // one step down a slope: sign, not size
     Tensor tv = { 1, 1, 1, 1, &v }, td = { 1, 1, 1, 1, &d };
     dev.be.attack_move(&dev, &tv, &td, &from, (Attack){ 0, (real)0.1, (real)0.02 });
     assert_close(v, 0.28, 1e-6);
@@ -451,7 +451,7 @@ static void trouble_sets_the_latch(void **state) {
     w.e[0].now = w.e[1].now = NULL, w.px_margin = 0;
     now = (StepState){ .in.step = 51 };
     assert_true(ring[N_ROW + ROW_CLIMB] == 0);
-    w.up = (Energy){ .a = 1, .b = 3 }, w.after = CHAIN_AFTER;          // 2 + 3 * 1 of the promised 20
+    w.up = (Energy){ .a = 1, .b = 3 }, w.after = CHAIN_AFTER;        // 2 + 3 * 1 of the promised 20
     sums[CHAIN_BEFORE * N_SUM + SUM_LSE] = 7, sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 9;
     sums[CHAIN_BEFORE * N_SUM + SUM_ZY] = 1, sums[CHAIN_AFTER * N_SUM + SUM_ZY] = 2;
     sums[CHAIN_SLOPE * N_SUM] = -4, sums[CHAIN_SLOPE * N_SUM + 1] = 16;

@@ -78,9 +78,10 @@ static double stopwatch(Bench *b, Work *work, int i) {
 
 // ---- opening ------------------------------------------------------------------------------
 
-static int open_device(Bench *b, Err *err) {
+static int open_device(Bench *b, const Events *ev, Err *err) {
     const Config *c = b->c;
-    const DevOpts o = config_dev(c);
+    DevOpts o = config_dev(c);
+    o.events = ev;
     char note[256];
     if (dev_open(&b->dev, c->device, &o, note, err)) return -1;
     snprintf(b->device, sizeof b->device, "%s: %s", b->dev.be.name, b->dev.be.describe(&b->dev));
@@ -116,10 +117,10 @@ static int open_images(Bench *b, Err *err) {
     return dev_check(&b->dev, err);
 }
 
-static int bench_open(Bench *b, Err *err) {
+static int bench_open(Bench *b, const Events *ev, Err *err) {
     NetSpec spec;
     if (config_net(&spec, b->c, 0, 0, 0, err) || net_build(&b->net, &spec, err)) return -1;
-    if (open_device(b, err) || net_alloc(&b->net, &b->dev, err)) return -1;
+    if (open_device(b, ev, err) || net_alloc(&b->net, &b->dev, err)) return -1;
     if (net_init(&b->net, (uint64_t)b->c->seed, err) || open_passes(b, err)) return -1;
     return open_images(b, err);
 }
@@ -352,7 +353,7 @@ static char *as_json(const Bench *b, Err *err) {
 char *bench_text(const Config *c, const Events *ev, Err *err) {
     Bench b = { .c = c };
     char *text = NULL;
-    const int rc = bench_open(&b, err) || group_ops(&b, err) || measure(&b, ev, err);
+    const int rc = bench_open(&b, ev, err) || group_ops(&b, err) || measure(&b, ev, err);
     bench_release(&b);
     if (!rc && !measure_iterations(&b, ev, err)) {
         tell(ev, b.n_row + N_DIR + 1, b.n_row + N_DIR + 1, "");

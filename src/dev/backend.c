@@ -9,6 +9,7 @@ const char *const dev_names[] = { "cuda", "cpu", "ref", NULL };
 static int open_one(Dev *dev, const char *name, const DevOpts *opts, Err *err) {
     memset(dev, 0, sizeof *dev);
     dev->be = backend_ref;
+    dev->events = opts->events;
     if (strcmp(name, "ref") != 0) {
         // a function pointer comes out of a library as an object pointer; POSIX says this is how
         BackendModule *fill = NULL;
@@ -44,6 +45,14 @@ int dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Er
 void dev_close(Dev *dev) {
     if (dev->be.close) dev->be.close(dev);
     memset(dev, 0, sizeof *dev);
+}
+
+int dev_search_end(Dev *dev, Err *err) {
+    const int rc = dev_check(dev, err);
+    const uint64_t n = (uint64_t)dev->conv_count;
+    if (!rc && dev->searched) tell_progress(dev->events, n, n, "convolutions", "");
+    if (dev->search_stopped) dev->err = (Err){ 0 };
+    return rc;
 }
 
 int dev_check(const Dev *dev, Err *err) {

@@ -1,4 +1,7 @@
-// backend.h - what a device can do. Operations know tensors, not networks.
+// backend.h - what a device can do.
+//
+// dev/ holds the devices (ref, cpu, cuda) behind one table of operations on tensors; it uses base/
+// and the vendors' libraries, and knows nothing of networks, data sets or files.
 //
 // A backend is a table of functions; a Dev is one opened device. Operations return nothing: a
 // device remembers its first failure in Dev.err and does nothing from then on (dev_check asks).
@@ -8,8 +11,10 @@
 #ifndef BACKEND_H
 #define BACKEND_H
 #include "base/err.h"
+#include "base/events.h"
 #include "base/rng.h"
 #include <stddef.h>
+#include <stdio.h>
 
 #ifndef REAL
 #define REAL float                    // the proofs of correctness build with -DREAL=double
@@ -163,6 +168,7 @@ typedef struct {
     Precision   precision;
     int         deterministic;
     const char *tuning;               // choices made earlier (Backend.tuning), or NULL
+    const Events *events;             // Dev.events
 } DevOpts;
 
 typedef struct Dev Dev;
@@ -177,7 +183,7 @@ typedef struct Backend {
     void  (*open)(Dev *, const DevOpts *);
     void  (*close)(Dev *);
     const char *(*describe)(Dev *);                      // "2 threads, AVX-512, oneDNN 2.6.3"
-    const char *(*tuning)(Dev *);                        // kernel choices made so far, a line each
+    const char *(*tuning)(Dev *);                        // kernel choices so far, one line each
     void  (*sync)(Dev *);                                // wait until everything asked for is done
     // memory; alloc returns 64-byte aligned memory that is not zeroed, NULL after a failure
     void *(*alloc)(Dev *, size_t bytes, const char *what);
@@ -252,7 +258,32 @@ struct Dev {
     int     threads;
     size_t  scratch_bytes, packed_bytes;   // what convolutions took beside the passes' memory
     Err     err;                      // the first failure
+    const Events *events;             // shows the search for kernels, and can stop it; may be NULL
+    int     conv_at, conv_count;      // the convolution that is being opened, of how many
+    int     searched, search_stopped; // kernels were timed; the user stopped it
 };
+
+// While convolutions are opened a device may time kernels, for minutes. Whoever opens several says
+// how many (conv_at counts them), so that the search can be shown. A device calls dev_searching
+// before it times a kernel, with what it times; nonzero: give up. dev_search_end returns 0, or -1
+// and the device's error; a search that the user stopped leaves the device as usable as before.
+static inline void dev_search_begin(Dev *dev, int count) {
+    dev->conv_at = dev->searched = dev->search_stopped = 0;
+    dev->conv_count = count;
+}
+
+static inline int dev_searching(Dev *dev, const char *what) {
+    if (dev->err.kind) return 1;
+    char text[128];
+    snprintf(text, sizeof text, "timing kernels: %s", what);
+    dev->searched = 1;
+    tell_progress(dev->events, (uint64_t)dev->conv_at, (uint64_t)dev->conv_count, "convolutions",
+                  text);
+    dev->search_stopped = stopped(dev->events, &dev->err) != 0;
+    return dev->search_stopped;
+}
+
+int dev_search_end(Dev *dev, Err *err);
 
 extern const Backend backend_ref;
 

@@ -30,7 +30,7 @@ static void *mem_alloc(Dev *dev, size_t bytes, const char *what) {
     }
     if (align == HUGE_PAGE) madvise(p, whole, MADV_HUGEPAGE);
 #ifdef POISON
-    memset(p, 0xff, whole); // NaN: nothing may lean on fresh memory
+    memset(p, 0xff, whole); // NaN: nothing may rely on fresh memory
 #endif
     return p;
 }

@@ -7,7 +7,7 @@
 #define CPU_H
 #include "dev/backend.h"
 
-typedef struct {                       // cpu_wino.c: 3x3 convolutions, one table an instruction set
+typedef struct {                       // cpu_wino.c: 3x3 convolutions, a table per instruction set
     // the scratch that a convolution, its dx or its dw needs; 0: not one of ours
     size_t (*bytes)(const Conv *c, int dx, int dw, int threads);
     // from x to y, or (dx) from dy to dx, without a bias
@@ -15,7 +15,7 @@ typedef struct {                       // cpu_wino.c: 3x3 convolutions, one tabl
     void (*run_dw)(const Conv *c, const Tensor *x, const Tensor *dy, float *dw, void *scratch);
 } Winograd;
 
-typedef struct {                       // own convolutions, one table an instruction set
+typedef struct {                       // own convolutions, one table per instruction set
     const char *isa;                   // "AVX-512"
     int         lanes;                 // channels in a block
     // w: the weights as [out / lanes][size][size][in][lanes], which stem_pack makes
@@ -45,7 +45,7 @@ static inline Cpu *cpu_of(const Dev *dev) { return dev->impl; }
 
 static inline int blocks_of(const Tensor *t, int lanes) { return (t->c + lanes - 1) / lanes; }
 
-// Floats that sums over a tensor need: two a channel and image, five a channel.
+// Floats that sums over a tensor need: two per channel and image, five per channel.
 static inline size_t cpu_partial(const Tensor *t, int lanes) {
     return (2 * (size_t)t->n + 5) * (size_t)(blocks_of(t, lanes) * lanes);
 }

@@ -18,9 +18,9 @@ enum { MEM_X, MEM_Y, MEM_W, MEM_B, MEM_SCRATCH, N_MEM };  // what a primitive re
 typedef struct {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-} Dnn;
+} OneDnn;
 
-static Dnn *dnn_of(const Dev *dev) { return cpu_of(dev)->dnn; }
+static OneDnn *dnn_of(const Dev *dev) { return cpu_of(dev)->dnn; }
 
 static int ok(Dev *dev, dnnl_status_t status, const char *what) {
     if (status == dnnl_success) return 1;
@@ -33,38 +33,38 @@ static int ok(Dev *dev, dnnl_status_t status, const char *what) {
 // ---- 2.x and 3.x --------------------------------------------------------------------------------
 
 #if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t Desc;
-typedef const_dnnl_memory_desc_t DescView;
+typedef dnnl_memory_desc_t MemDesc;
+typedef const_dnnl_memory_desc_t MemDescView;
 
-static Desc desc_new(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
-    Desc d = NULL;
+static MemDesc desc_new(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
+    MemDesc d = NULL;
     dnnl_memory_desc_create_with_tag(&d, rank, dims, dnnl_f32, tag);
     return d;
 }
 
-static void desc_free(Desc d) { dnnl_memory_desc_destroy(d); }
+static void desc_free(MemDesc d) { dnnl_memory_desc_destroy(d); }
 #else
-typedef dnnl_memory_desc_t *Desc; // a struct there, a handle in 3.x: put into a box
-typedef const dnnl_memory_desc_t *DescView;
+typedef dnnl_memory_desc_t *MemDesc; // a struct there, a handle in 3.x: put into a box
+typedef const dnnl_memory_desc_t *MemDescView;
 
-static Desc desc_new(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
-    Desc d = malloc(sizeof *d);
+static MemDesc desc_new(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
+    MemDesc d = malloc(sizeof *d);
     if (!d || dnnl_memory_desc_init_by_tag(d, rank, dims, dnnl_f32, tag) == dnnl_success) return d;
     free(d);
     return NULL;
 }
 
-static void desc_free(Desc d) { free(d); }
+static void desc_free(MemDesc d) { free(d); }
 #endif
 
 typedef struct {                     // one convolution in oneDNN's words
-    Desc x, y, w, w_plain, b;        // w: any layout
+    MemDesc x, y, w, w_plain, b;        // w: any layout
     dnnl_dims_t stride, before, after;
-} Shape;
+} DnnShape;
 
 // NULL where oneDNN has no such kernel.
 #if DNNL_VERSION_MAJOR >= 3
-static dnnl_primitive_desc_t describe_as(Dev *dev, const Shape *s, int dir,
+static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
                                          const_dnnl_primitive_desc_t forward,
                                          const_dnnl_primitive_attr_t attr) {
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
@@ -88,7 +88,7 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
     return dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
 }
 #else
-static dnnl_primitive_desc_t describe_as(Dev *dev, const Shape *s, int dir,
+static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
                                          const_dnnl_primitive_desc_t forward,
                                          const_dnnl_primitive_attr_t attr) {
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
@@ -130,56 +130,57 @@ static dnnl_primitive_attr_t attr_new(Dev *dev, int add) {
 }
 
 typedef struct {                     // a primitive and the memory objects it runs on
-    dnnl_primitive_t prim;
+    dnnl_primitive_t handle;
     dnnl_memory_t    mem[N_MEM];     // NULL: not of this kind
     int              arg[N_MEM];
     size_t           scratch, w;     // bytes
     char             how[48];
-} Way;
+} Primitive;
 
-static size_t desc_bytes(DescView d) { return d ? dnnl_memory_desc_get_size(d) : 0; }
+static size_t desc_bytes(MemDescView d) { return d ? dnnl_memory_desc_get_size(d) : 0; }
 
-static DescView desc_of(const_dnnl_primitive_desc_t pd, dnnl_query_t what) {
+static MemDescView desc_of(const_dnnl_primitive_desc_t pd, dnnl_query_t what) {
     return dnnl_primitive_desc_query_md(pd, what, 0);
 }
 
-static void way_mem(Dev *dev, Way *w, int m, int arg, DescView d) {
+static void prim_mem(Dev *dev, Primitive *w, int m, int arg, MemDescView d) {
     w->arg[m] = arg;
     ok(dev, dnnl_memory_create(&w->mem[m], d, dnn_of(dev)->engine, DNNL_MEMORY_NONE),
        "a memory object");
 }
 
-static void way_start(Dev *dev, Way *w, const_dnnl_primitive_desc_t pd) {
+static void prim_start(Dev *dev, Primitive *w, const_dnnl_primitive_desc_t pd) {
     const char *how = NULL;
     dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, (void *)&how);
     snprintf(w->how, sizeof w->how, "%s", how ? how : "?");
-    ok(dev, dnnl_primitive_create(&w->prim, pd), w->how);
-    const DescView scratch = desc_of(pd, dnnl_query_scratchpad_md);
+    ok(dev, dnnl_primitive_create(&w->handle, pd), w->how);
+    const MemDescView scratch = desc_of(pd, dnnl_query_scratchpad_md);
     w->scratch = desc_bytes(scratch);
-    way_mem(dev, w, MEM_SCRATCH, DNNL_ARG_SCRATCHPAD, scratch);
+    prim_mem(dev, w, MEM_SCRATCH, DNNL_ARG_SCRATCHPAD, scratch);
 }
 
-static void way_open(Dev *dev, Way *w, int dir, const_dnnl_primitive_desc_t pd, const Shape *s) {
+static void prim_open(Dev *dev, Primitive *w, int dir, const_dnnl_primitive_desc_t pd,
+                      const DnnShape *s) {
     const int back = dir != FWD;
-    const DescView weights =
+    const MemDescView weights =
         desc_of(pd, dir == DW ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
-    way_start(dev, w, pd);
-    way_mem(dev, w, MEM_X, dir == DX ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, s->x);
-    way_mem(dev, w, MEM_Y, back ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, s->y);
-    way_mem(dev, w, MEM_W, dir == DW ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights);
-    if (!back) way_mem(dev, w, MEM_B, DNNL_ARG_BIAS, s->b);
+    prim_start(dev, w, pd);
+    prim_mem(dev, w, MEM_X, dir == DX ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, s->x);
+    prim_mem(dev, w, MEM_Y, back ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, s->y);
+    prim_mem(dev, w, MEM_W, dir == DW ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weights);
+    if (!back) prim_mem(dev, w, MEM_B, DNNL_ARG_BIAS, s->b);
     w->w = desc_bytes(weights);
 }
 
-static void way_close(Way *w) {
-    if (w->prim) dnnl_primitive_destroy(w->prim);
+static void prim_close(Primitive *w) {
+    if (w->handle) dnnl_primitive_destroy(w->handle);
     for (int i = 0; i < N_MEM; i++)
         if (w->mem[i]) dnnl_memory_destroy(w->mem[i]);
-    *w = (Way){ 0 };
+    *w = (Primitive){ 0 };
 }
 
 // p: where x, y, w, b and the scratch lie.
-static void way_run(Dev *dev, const Way *w, const void *const p[N_MEM]) {
+static void prim_run(Dev *dev, const Primitive *w, const void *const p[N_MEM]) {
     dnnl_exec_arg_t args[N_MEM];
     int n = 0;
     for (int i = 0; i < N_MEM; i++) {
@@ -188,52 +189,52 @@ static void way_run(Dev *dev, const Way *w, const void *const p[N_MEM]) {
         args[n++] = (dnnl_exec_arg_t){ w->arg[i], w->mem[i] };
     }
     if (dev->err.kind) return;
-    ok(dev, dnnl_primitive_execute(w->prim, dnn_of(dev)->stream, n, args), w->how);
+    ok(dev, dnnl_primitive_execute(w->handle, dnn_of(dev)->stream, n, args), w->how);
     ok(dev, dnnl_stream_wait(dnn_of(dev)->stream), w->how);
 }
 
 // Brings x's layout to y's, or adds to what is there.
-static void reorder_open(Dev *dev, Way *w, DescView from, DescView to, int add) {
+static void reorder_open(Dev *dev, Primitive *w, MemDescView from, MemDescView to, int add) {
     const dnnl_engine_t e = dnn_of(dev)->engine;
     dnnl_primitive_attr_t attr = attr_new(dev, add);
     dnnl_primitive_desc_t pd = NULL;
     if (attr &&
         ok(dev, dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, attr), "a reorder")) {
-        way_start(dev, w, pd);
-        way_mem(dev, w, MEM_X, DNNL_ARG_FROM, from);
-        way_mem(dev, w, MEM_Y, DNNL_ARG_TO, to);
+        prim_start(dev, w, pd);
+        prim_mem(dev, w, MEM_X, DNNL_ARG_FROM, from);
+        prim_mem(dev, w, MEM_Y, DNNL_ARG_TO, to);
         cpu_reserve_scratch(dev, w->scratch);
         dnnl_primitive_desc_destroy(pd);
     }
     dnnl_primitive_attr_destroy(attr);
 }
 
-static void reorder_run(Dev *dev, const Way *w, const void *from, void *to) {
-    way_run(dev, w,
-            (const void *[N_MEM]){
-                [MEM_X] = from, [MEM_Y] = to, [MEM_SCRATCH] = cpu_of(dev)->scratch });
+static void reorder_run(Dev *dev, const Primitive *w, const void *from, void *to) {
+    prim_run(dev, w,
+             (const void *[N_MEM]){
+                 [MEM_X] = from, [MEM_Y] = to, [MEM_SCRATCH] = cpu_of(dev)->scratch });
 }
 
 // ---- packed weights -----------------------------------------------------------------------------
 
-typedef struct Pack {                // Filter.impl is a list of these
-    struct Pack *next;
-    Way          reorder;
+typedef struct PackedWeights {                // Filter.impl is a list of these
+    struct PackedWeights *next;
+    Primitive          reorder;
     dnnl_memory_t like;              // remembers the layout
     void        *mem;
     size_t       bytes;
-} Pack;
+} PackedWeights;
 
-static DescView like(const Pack *p) {
-    DescView d = NULL;
+static MemDescView like(const PackedWeights *p) {
+    MemDescView d = NULL;
     dnnl_memory_get_memory_desc(p->like, &d);
     return d;
 }
 
-static Pack *pack_get(Dev *dev, Filter *f, DescView plain, DescView wanted) {
-    for (Pack *p = f->impl; p; p = p->next)
+static PackedWeights *pack_get(Dev *dev, Filter *f, MemDescView plain, MemDescView wanted) {
+    for (PackedWeights *p = f->impl; p; p = p->next)
         if (dnnl_memory_desc_equal(like(p), wanted)) return p;
-    Pack *p = calloc(1, sizeof *p);
+    PackedWeights *p = calloc(1, sizeof *p);
     if (!p) {
         err_set(&dev->err, ERR_MEM, "out of memory for packed weights");
         return NULL;
@@ -255,13 +256,14 @@ static Pack *pack_get(Dev *dev, Filter *f, DescView plain, DescView wanted) {
 static void filters_pack(Dev *dev, Filter *f, int n) {
     if (!cpu_ready(dev)) return;
     for (int i = 0; i < n; i++)
-        for (Pack *p = f[i].impl; p; p = p->next) reorder_run(dev, &p->reorder, f[i].w, p->mem);
+        for (PackedWeights *p = f[i].impl; p; p = p->next)
+            reorder_run(dev, &p->reorder, f[i].w, p->mem);
 }
 
 static void filter_close(Dev *dev, Filter *f) {
-    for (Pack *p = f->impl, *next; p; p = next) {
+    for (PackedWeights *p = f->impl, *next; p; p = next) {
         next = p->next;
-        way_close(&p->reorder);
+        prim_close(&p->reorder);
         if (p->like) dnnl_memory_destroy(p->like);
         if (p->mem) dev->packed_bytes -= p->bytes;
         dev->be.free(dev, p->mem);
@@ -299,36 +301,37 @@ static void winograd_run(Dev *dev, const Conv *c, int dir, void *const p[N_MEM])
 
 // Both run by turns on blank memory, so that a disturbance meets both; the shortest run counts.
 // Seldom more than half a second, even where one run takes a tenth.
-static int time_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitive_desc_t direct,
-                         const Shape *s) {
-    Way way = { 0 };
+static int time_winograd(Dev *dev, const Conv *c, int dir, const char *key,
+                         const_dnnl_primitive_desc_t direct, const DnnShape *s) {
+    Primitive prim = { 0 };
     double best[2] = { 1e30, 1e30 }, spent = 0;
-    way_open(dev, &way, dir, direct, s);
+    prim_open(dev, &prim, dir, direct, s);
     const size_t own = winograd_bytes(dev, c, dir), plain = desc_bytes(s->w_plain);
-    const size_t bytes[N_MEM] = { desc_bytes(s->x), desc_bytes(s->y), way.w > plain ? way.w : plain,
-                                  desc_bytes(s->b), way.scratch > own ? way.scratch : own };
+    const size_t bytes[N_MEM] = { desc_bytes(s->x), desc_bytes(s->y),
+                                  prim.w > plain ? prim.w : plain, desc_bytes(s->b),
+                                  prim.scratch > own ? prim.scratch : own };
     void *p[N_MEM] = { 0 };
     for (int m = 0; m < N_MEM; m++) {
         p[m] = dev->be.alloc(dev, bytes[m], "timing kernels");
         if (p[m]) memset(p[m], 0, bytes[m]);
     }
     for (int run = 0; run < 16 && !dev->err.kind && (run < 3 || spent < 0.25); run++)
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < 2 && !dev_searching(dev, key); i++) {
             const double start = seconds();
             if (i) winograd_run(dev, c, dir, p);
-            else way_run(dev, &way, (const void *const *)p);
+            else prim_run(dev, &prim, (const void *const *)p);
             const double t = seconds() - start;
             if (t < best[i]) best[i] = t;
             if (run > 0) spent += t;
         }
     for (int m = 0; m < N_MEM; m++) dev->be.free(dev, p[m]);
-    way_close(&way);
+    prim_close(&prim);
     return best[1] < best[0];
 }
 
 // Whether to use our Winograd kernel; the batch size is no part of the question.
 static int choose_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitive_desc_t direct,
-                           const Shape *s) {
+                           const DnnShape *s) {
     if (cpu_of(dev)->conv != CONV_AUTO || !winograd_bytes(dev, c, dir)) return 0;
     static const char *const name[] = { "fwd", "dx", "dw" };
     char key[80];
@@ -337,7 +340,7 @@ static int choose_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitiv
     const int known = cpu_choice(cpu_of(dev), key);
     if (known >= 0) return known;
     if (c->run_few) return 0;
-    const int winner = time_winograd(dev, c, dir, direct, s);
+    const int winner = time_winograd(dev, c, dir, key, direct, s);
     if (!dev->err.kind) cpu_choose(dev, key, winner);
     return winner;
 }
@@ -345,26 +348,26 @@ static int choose_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitiv
 // ---- convolutions -------------------------------------------------------------------------------
 
 typedef struct {                     // Conv.impl
-    Way    way[3], unpack;           // unpack: adds the weights' gradient to the caller's
-    Pack  *pack[3];
-    int    winograd[3];              // our kernel, not way[]
+    Primitive prim[3], unpack;       // unpack: adds the weights' gradient to the caller's
+    PackedWeights  *pack[3];
+    int    winograd[3];              // our kernel, not prim[]
     size_t packed_at;                // where, in the scratch, the packed gradient lies
     float *no_bias;
     int    head, stem;               // own kernels: for everything; for the gradients
-} Plan;
+} CpuConv;
 
 static int is_head(const Conv *c) {
     return c->x_plain && c->y_plain && c->size == 1 && c->stride == 1 && c->pad == 0 &&
            c->x.h == 1 && c->x.w == 1;
 }
 
-static Shape shape_new(Dev *dev, const Conv *c) {
+static DnnShape shape_new(Dev *dev, const Conv *c) {
     const dnnl_format_tag_t blocked = cpu_of(dev)->k->lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c;
     const Tensor *x = &c->x, *y = &c->y;
     const int k = c->size, s = c->stride, p = c->pad;
     const dnnl_dims_t dx = { x->n, x->c, x->h, x->w }, dy = { y->n, y->c, y->h, y->w };
     const dnnl_dims_t dw = { y->c, x->c, k, k }, db = { y->c };
-    const Shape shape = {
+    const DnnShape shape = {
         .x = desc_new(4, dx, c->x_plain ? dnnl_nchw : blocked),
         .y = desc_new(4, dy, c->y_plain ? dnnl_nchw : blocked),
         .w = desc_new(4, dw, dnnl_format_tag_any),
@@ -381,7 +384,7 @@ static Shape shape_new(Dev *dev, const Conv *c) {
     return shape;
 }
 
-static void shape_free(Shape *s) {
+static void shape_free(DnnShape *s) {
     desc_free(s->x);
     desc_free(s->y);
     desc_free(s->w);
@@ -389,7 +392,7 @@ static void shape_free(Shape *s) {
     desc_free(s->b);
 }
 
-static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir) {
+static dnnl_primitive_desc_t describe(Dev *dev, const DnnShape *s, int dir) {
     dnnl_primitive_attr_t attr = attr_new(dev, 0);
     dnnl_primitive_desc_t forward = describe_as(dev, s, FWD, NULL, attr), pd = forward;
     if (dir != FWD && forward) {                          // a hint that backward passes must have
@@ -400,11 +403,11 @@ static dnnl_primitive_desc_t describe(Dev *dev, const Shape *s, int dir) {
     return pd;
 }
 
-static void direct_open(Dev *dev, Conv *c, const Shape *s, int dir,
+static void direct_open(Dev *dev, Conv *c, const DnnShape *s, int dir,
                         const_dnnl_primitive_desc_t pd) {
-    Plan *plan = c->impl;
-    Way *w = &plan->way[dir];
-    way_open(dev, w, dir, pd, s);
+    CpuConv *plan = c->impl;
+    Primitive *w = &plan->prim[dir];
+    prim_open(dev, w, dir, pd, s);
     c->how[dir] = w->how;
     if (dir == DW)
         reorder_open(dev, &plan->unpack, desc_of(pd, dnnl_query_diff_weights_md), s->w_plain, 1);
@@ -414,8 +417,8 @@ static void direct_open(Dev *dev, Conv *c, const Shape *s, int dir,
     cpu_reserve_scratch(dev, dir == DW ? plan->packed_at + w->w : w->scratch);
 }
 
-static void way_choose(Dev *dev, Conv *c, const Shape *s, int dir) {
-    Plan *plan = c->impl;
+static void direction_open(Dev *dev, Conv *c, const DnnShape *s, int dir) {
+    CpuConv *plan = c->impl;
     dnnl_primitive_desc_t pd = describe(dev, s, dir);
     if (!pd) {
         err_set(&dev->err, ERR_DEV, "oneDNN: no kernel for a convolution %dx%d stride %d, %d -> %d",
@@ -423,7 +426,9 @@ static void way_choose(Dev *dev, Conv *c, const Shape *s, int dir) {
         return;
     }
     plan->winograd[dir] = choose_winograd(dev, c, dir, pd, s);
-    if (plan->winograd[dir]) {
+    if (dev->err.kind) {             // or the search was stopped: nothing half made may stay
+        plan->winograd[dir] = 0;
+    } else if (plan->winograd[dir]) {
         c->how[dir] = "own:winograd";
         cpu_reserve_scratch(dev, winograd_bytes(dev, c, dir));
     } else {
@@ -441,7 +446,7 @@ static void conv_open(Dev *dev, Conv *c) {
     c->impl = NULL;
     for (int i = 0; i < 3; i++) c->how[i] = NULL;
     if (!cpu_ready(dev)) return;
-    Plan *plan = c->impl = calloc(1, sizeof *plan);
+    CpuConv *plan = c->impl = calloc(1, sizeof *plan);
     if (plan) plan->no_bias = calloc((size_t)c->y.c, sizeof(float));
     if (!plan || !plan->no_bias) {
         err_set(&dev->err, ERR_MEM, "out of memory for a convolution");
@@ -452,10 +457,10 @@ static void conv_open(Dev *dev, Conv *c) {
     plan->stem = c->x_plain && !c->y_plain;
     for (int i = 0; plan->head && i < 3; i++) c->how[i] = want[i] ? "own:head" : NULL;
     if (plan->head) return;
-    Shape s = shape_new(dev, c);
+    DnnShape s = shape_new(dev, c);
     for (int dir = 0; dir < 3 && !dev->err.kind; dir++)
         if (want[dir] && plan->stem && dir != FWD) c->how[dir] = "own:stem";
-        else if (want[dir]) way_choose(dev, c, &s, dir);
+        else if (want[dir]) direction_open(dev, c, &s, dir);
     if (plan->stem) cpu_reserve_scratch(dev, stem_bytes(c, cpu_of(dev)->k->lanes));
     if (want[DW]) cpu_reserve_partial(dev, &c->y);
     shape_free(&s);
@@ -463,17 +468,17 @@ static void conv_open(Dev *dev, Conv *c) {
 
 static void conv_close(Dev *dev, Conv *c) {
     (void)dev;
-    Plan *plan = c->impl;
+    CpuConv *plan = c->impl;
     if (!plan) return;
-    for (int i = 0; i < 3; i++) way_close(&plan->way[i]);
-    way_close(&plan->unpack);
+    for (int i = 0; i < 3; i++) prim_close(&plan->prim[i]);
+    prim_close(&plan->unpack);
     free(plan->no_bias);
     free(plan);
     c->impl = NULL;
 }
 
 // The plan, if the convolution can run in this direction.
-static Plan *plan_of(Dev *dev, const Conv *c, int dir) {
+static CpuConv *plan_of(Dev *dev, const Conv *c, int dir) {
     if (!cpu_ready(dev)) return NULL;
     if (c->impl && c->how[dir]) return c->impl;
     err_set(&dev->err, ERR_DEV, "a convolution %d -> %d was not opened for this gradient", c->x.c,
@@ -482,7 +487,7 @@ static Plan *plan_of(Dev *dev, const Conv *c, int dir) {
 }
 
 static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const float *b, Tensor *y) {
-    const Plan *p = plan_of(dev, c, FWD);
+    const CpuConv *p = plan_of(dev, c, FWD);
     if (!p) return;
     const Cpu *cpu = cpu_of(dev);
     if (p->head) {
@@ -490,14 +495,14 @@ static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const float *b, T
     } else if (p->winograd[FWD]) {
         winograd(dev)->run(c, 0, x, b, y, cpu->scratch);
     } else {
-        way_run(dev, &p->way[FWD],
-                (const void *[N_MEM]){ x->p, y->p, p->pack[FWD]->mem, b ? b : p->no_bias,
-                                       cpu->scratch });
+        prim_run(dev, &p->prim[FWD],
+                 (const void *[N_MEM]){ x->p, y->p, p->pack[FWD]->mem, b ? b : p->no_bias,
+                                        cpu->scratch });
     }
 }
 
 static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {
-    const Plan *p = plan_of(dev, c, DX);
+    const CpuConv *p = plan_of(dev, c, DX);
     if (!p) return;
     const Cpu *cpu = cpu_of(dev);
     if (p->head) {
@@ -508,14 +513,14 @@ static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {
     } else if (p->winograd[DX]) {
         winograd(dev)->run(c, 1, dy, NULL, dx, cpu->scratch);
     } else {
-        way_run(dev, &p->way[DX],
-                (const void *[N_MEM]){ dx->p, dy->p, p->pack[DX]->mem, NULL, cpu->scratch });
+        prim_run(dev, &p->prim[DX],
+                 (const void *[N_MEM]){ dx->p, dy->p, p->pack[DX]->mem, NULL, cpu->scratch });
     }
 }
 
 static void conv_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, float *dw,
                     float *db) {
-    const Plan *p = plan_of(dev, c, DW);
+    const CpuConv *p = plan_of(dev, c, DW);
     if (!p) return;
     const Cpu *cpu = cpu_of(dev);
     if (p->head) {
@@ -527,9 +532,9 @@ static void conv_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, 
     } else if (p->winograd[DW]) {
         winograd(dev)->run_dw(c, x, dy, dw, cpu->scratch);
     } else {
-        const Way *w = &p->way[DW];
+        const Primitive *w = &p->prim[DW];
         void *packed = (char *)cpu->scratch + p->packed_at;
-        way_run(dev, w, (const void *[N_MEM]){ x->p, dy->p, packed, NULL, cpu->scratch });
+        prim_run(dev, w, (const void *[N_MEM]){ x->p, dy->p, packed, NULL, cpu->scratch });
         reorder_run(dev, &p->unpack, packed, dw);
     }
     if (db) cpu->k->bias_grad(dy, c->y_plain, cpu->partial, db);
@@ -549,7 +554,7 @@ void cpu_conv_version(char *dst, size_t n) {
 }
 
 void cpu_conv_start(Dev *dev) {
-    Dnn *d = cpu_of(dev)->dnn = calloc(1, sizeof *d);
+    OneDnn *d = cpu_of(dev)->dnn = calloc(1, sizeof *d);
     if (!d) {
         err_set(&dev->err, ERR_MEM, "out of memory for oneDNN");
         return;
@@ -559,7 +564,7 @@ void cpu_conv_start(Dev *dev) {
 }
 
 void cpu_conv_stop(Dev *dev) {
-    Dnn *d = dnn_of(dev);
+    OneDnn *d = dnn_of(dev);
     if (!d) return;
     if (d->stream) dnnl_stream_destroy(d->stream);
     if (d->engine) dnnl_engine_destroy(d->engine);

@@ -4,9 +4,10 @@
 // In one dimension, four outputs of a filter of three taps follow from six products: both sides are
 // polynomials, known by their values at the points 0, a, -a, b, -b and infinity. Two taps need only
 // the last five. With stride 2, tap 1 meets the even pixels alone, taps 0 and 2 the odd ones: four
-// products and five. So a tile of 4x4 outputs takes 6x6 = 36 or 9x9 = 81 products instead of 144. We
-// call them places: at each place, products over all channels and many tiles are one product of
-// matrices. The gradients are the transposed maps and cost the same.
+// products and five. So a tile of 4x4 outputs takes 6x6 = 36 or 9x9 = 81 products instead of 144,
+// one at each position of the transformed tile. At each position, the products over all channels
+// and many tiles are one product of matrices. The gradients are the transposed maps and cost the
+// same.
 #include "dev/cpu_vec.h"
 #include <omp.h>
 
@@ -16,38 +17,38 @@
 // A vec that is aligned: all of the scratch is.
 typedef float reg __attribute__((vector_size(L * 4), may_alias));
 
-// What a tile reads, by stride: x (or, with stride 1, dy for dx: the same with the filter turned);
+// What a tile reads, by stride: x (or, with stride 1, dy for dx: the same with the rotated filter);
 // dy for dx; dy for dw.
 typedef enum { X1, X2, DX2, DW1, DW2 } Kind;
 
 typedef struct {                     // a tile in one dimension
-    int in, places;                  // values read; places they become
+    int in, positions;               // values read; positions they become
     int step, before;                // from tile to tile; the first one begins before the border
-    int out;                         // values that the places become
-} Tile;
+    int out;                         // values that the positions become
+} WinoTile;
 
-INLINE Tile tile_of(Kind k) {
-    static const Tile tile[] = { [X1] = { 6, 6, 4, 1, 4 },
-                                 [X2] = { 9, 9, 8, 1, 4 },
-                                 [DX2] = { 5, 9, 4, 0, 8 },
-                                 [DW1] = { 4, 6, 4, 0, 0 },
-                                 [DW2] = { 4, 9, 4, 0, 0 } };
+INLINE WinoTile tile_of(Kind k) {
+    static const WinoTile tile[] = { [X1] = { 6, 6, 4, 1, 4 },
+                                     [X2] = { 9, 9, 8, 1, 4 },
+                                     [DX2] = { 5, 9, 4, 0, 8 },
+                                     [DW1] = { 4, 6, 4, 0, 0 },
+                                     [DW2] = { 4, 9, 4, 0, 0 } };
     return tile[k];
 }
 
 enum {
-    MOST = 9,                        // places in one dimension
+    MOST = 9,                        // positions in one dimension
     WEIGHTS = 6,                     // of them, those with weights of their own
     ALL = WEIGHTS * WEIGHTS,
-    GROUP = 24,                      // tiles transformed together: the cache holds their places
+    GROUP = 24,                      // tiles transformed together: the cache holds their positions
     TILES = L == 16 ? 8 : 6,         // tiles, or channels, whose sums registers hold
     ROWS = L / 2,
     AHEAD = 4,                       // pixels are asked for so many tiles before they are used
 };
 
-// Stride 2 has several places with the weight of tap 1.
-INLINE int weight_of(int place, int places) {
-    const int row = place / places, col = place % places;
+// Stride 2 has several positions with the weight of tap 1.
+INLINE int weight_of(int position, int positions) {
+    const int row = position / positions, col = position % positions;
     return (row < WEIGHTS ? row : WEIGHTS - 1) * WEIGHTS + (col < WEIGHTS ? col : WEIGHTS - 1);
 }
 
@@ -138,24 +139,24 @@ INLINE void write_line(Kind k, const vec *m, int s, vec *y, size_t sy) {
 
 // ---- two dimensions -----------------------------------------------------------------------------
 
-typedef struct {                     // a convolution as this file sees it, from one side to the other
+typedef struct {                   // a convolution as this file sees it, from one side to the other
     Kind kind;
-    int  turned;                     // dx: the filter's two sides are exchanged
+    int  rot180;                     // dx: the filter's two sides are exchanged
     int  in, out;                    // channels
     int  cols, per, tiles;           // tiles in a row, of an image, of all images
-} Job;
+} WinoJob;
 
 typedef struct {                     // where a tile lies
     int n, row, col;
 } Where;
 
-static Where where(const Job *j, int tile) {
+static Where where(const WinoJob *j, int tile) {
     return (Where){ tile / j->per, tile % j->per / j->cols, tile % j->cols };
 }
 
-// One tile of a chunk x (h rows, w columns) to its places, ld vectors apart.
+// One tile of a chunk x (h rows, w columns) to its positions, ld vectors apart.
 INLINE void read_tile(Kind k, const vec *x, int h, int w, Where at, vec *v, size_t ld) {
-    const Tile g = tile_of(k);
+    const WinoTile g = tile_of(k);
     const int i0 = at.row * g.step - g.before, j0 = at.col * g.step - g.before;
     const int inside = i0 >= 0 && j0 >= 0 && i0 + g.in <= h && j0 + g.in <= w;
     vec edge[MOST * MOST], half[MOST][MOST];
@@ -166,7 +167,7 @@ INLINE void read_tile(Kind k, const vec *x, int h, int w, Where at, vec *v, size
         }
     const vec *from = inside ? x + i0 * w + j0 : edge;
     for (int j = 0; j < g.in; j++) read_line(k, from + j, inside ? w : g.in, &half[0][j], MOST);
-    for (int i = 0; i < g.places; i++) read_line(k, half[i], 1, v + i * g.places * ld, ld);
+    for (int i = 0; i < g.positions; i++) read_line(k, half[i], 1, v + i * g.positions * ld, ld);
 }
 
 // Asks for the pixels that tile `at` adds to its neighbours'.
@@ -176,9 +177,9 @@ INLINE void prefetch(const vec *x, int h, int w, Where at, int step) {
             __builtin_prefetch(&x[i * w + j]);
 }
 
-INLINE void read_tiles(Kind k, const Job *j, const Tensor *t, int b0, int blocks, int first, int n,
-                       vec *v) {
-    const size_t ld = (size_t)GROUP * blocks + 1;    // + 1: places must not share lines of a cache
+INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first,
+                       int n, vec *v) {
+    const size_t ld = (size_t)GROUP * blocks + 1;  // + 1: positions must not share lines of a cache
     for (int b = 0; b < blocks; b++)
         for (int i = 0; i < n; i++) {
             const Where at = where(j, first + i), next = where(j, first + i + AHEAD);
@@ -188,9 +189,9 @@ INLINE void read_tiles(Kind k, const Job *j, const Tensor *t, int b0, int blocks
         }
 }
 
-// Tiles first .. first+n-1 of blocks b0 .. b0+blocks-1, to v as [place][block][GROUP].
-static void tiles_in(Kind k, const Job *j, const Tensor *t, int b0, int blocks, int first, int n,
-                     vec *v) {
+// Tiles first .. first+n-1 of blocks b0 .. b0+blocks-1, to v as [position][block][GROUP].
+static void tiles_in(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first,
+                     int n, vec *v) {
     switch (k) {
     case X1: read_tiles(X1, j, t, b0, blocks, first, n, v); break;
     case X2: read_tiles(X2, j, t, b0, blocks, first, n, v); break;
@@ -202,19 +203,19 @@ static void tiles_in(Kind k, const Job *j, const Tensor *t, int b0, int blocks, 
 
 INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, vec *y, int h, int w,
                        Where at) {
-    const Tile g = tile_of(k);
+    const WinoTile g = tile_of(k);
     const int i0 = at.row * g.out, j0 = at.col * g.out;
     vec half[MOST][MOST], line[MOST];
-    for (int j = 0; j < g.places; j++)
-        write_line(k, m + j * ld, (int)(g.places * ld), &half[0][j], MOST);
+    for (int j = 0; j < g.positions; j++)
+        write_line(k, m + j * ld, (int)(g.positions * ld), &half[0][j], MOST);
     for (int i = 0; i < g.out && i0 + i < h; i++) {
         write_line(k, half[i], 1, line, 1);
         for (int j = 0; j < g.out && j0 + j < w; j++) y[(i0 + i) * w + j0 + j] = line[j] + *bias;
     }
 }
 
-INLINE void write_tiles(Kind k, const Job *j, const vec *m, const float *bias, Tensor *t, int b0,
-                        int wide, int first, int n) {
+INLINE void write_tiles(Kind k, const WinoJob *j, const vec *m, const float *bias, Tensor *t,
+                        int b0, int wide, int first, int n) {
     for (int b = 0; b < wide; b++) {
         const vec add = bias ? *(const vec *)(bias + (b0 + b) * L) : (vec){ 0 };
         for (int i = 0; i < n; i++) {
@@ -225,9 +226,9 @@ INLINE void write_tiles(Kind k, const Job *j, const vec *m, const float *bias, T
     }
 }
 
-// The places m, [place][GROUP][wide], of the same tiles, to the blocks b0 .. b0+wide-1.
-static void tiles_out(const Job *j, const vec *m, const float *bias, Tensor *t, int b0, int wide,
-                      int first, int n) {
+// The positions m, [position][GROUP][wide], of the same tiles, to the blocks b0 .. b0+wide-1.
+static void tiles_out(const WinoJob *j, const vec *m, const float *bias, Tensor *t, int b0,
+                      int wide, int first, int n) {
     if (j->kind == X1) write_tiles(X1, j, m, bias, t, b0, wide, first, n);
     else if (j->kind == X2) write_tiles(X2, j, m, bias, t, b0, wide, first, n);
     else write_tiles(DX2, j, m, bias, t, b0, wide, first, n);
@@ -235,7 +236,7 @@ static void tiles_out(const Job *j, const vec *m, const float *bias, Tensor *t, 
 
 // ---- weights ------------------------------------------------------------------------------------
 
-// Three taps to the weights of six places. The points' common factors are in here.
+// Three taps to the weights of six positions. The points' common factors are in here.
 #define N3A (2 * AA * (AA - BB))
 #define N3B (2 * BB * (BB - AA))
 #define N2A (2 * A * (AA - BB))
@@ -262,22 +263,22 @@ static const float TAPS[3][WEIGHTS][3] = {
 };
 
 // Packed weights are [out / lanes / wide][ALL][in][wide][lanes], wide being 2 where that divides.
-static int wide_of(const Job *j) { return j->out / L % 2 ? 1 : 2; }
-static size_t weights_of(const Job *j) { return (size_t)ALL * j->in * (j->out / L); } // vectors
+static int wide_of(const WinoJob *j) { return j->out / L % 2 ? 1 : 2; }
+static size_t weights_of(const WinoJob *j) { return (size_t)ALL * j->in * (j->out / L); } // vectors
 
 // Those of input channel c and block b begin here and are in * wide vectors apart.
-static size_t weight_at(const Job *j, int b, int c) {
+static size_t weight_at(const WinoJob *j, int b, int c) {
     const int wide = wide_of(j);
     return ((size_t)(b / wide) * ALL * j->in + c) * wide + b % wide;
 }
 
-static void pack(const Job *j, const Filter *f, int b, int c, vec *u) {
+static void pack(const WinoJob *j, const Filter *f, int b, int c, vec *u) {
     const float(*g)[3] = TAPS[j->kind];
-    const int flip = j->turned && j->kind == X1, wide = wide_of(j);
+    const int flip = j->rot180 && j->kind == X1, wide = wide_of(j);
     vec w[9], half[WEIGHTS][3];
     for (int l = 0; l < L; l++) {
         const int k = b * L + l;
-        const float *from = f->w + (size_t)(j->turned ? c * f->in + k : k * f->in + c) * 9;
+        const float *from = f->w + (size_t)(j->rot180 ? c * f->in + k : k * f->in + c) * 9;
         for (int t = 0; t < 9; t++) w[t][l] = from[flip ? 8 - t : t];
     }
     for (int i = 0; i < WEIGHTS; i++)
@@ -292,7 +293,7 @@ static void pack(const Job *j, const Filter *f, int b, int c, vec *u) {
 }
 
 // The transpose of pack, after adding up the pieces.
-static void unpack(const Job *j, const vec *u, int pieces, int b, int c, float *dw) {
+static void unpack(const WinoJob *j, const vec *u, int pieces, int b, int c, float *dw) {
     const float(*g)[3] = TAPS[j->kind];
     const int wide = wide_of(j);
     vec half[WEIGHTS][3] = { 0 }, w[9] = { 0 };
@@ -347,9 +348,9 @@ static void gather2(const float *v, const reg *d, int n, reg *u) { gather(2, v, 
 
 // ---- convolutions -------------------------------------------------------------------------------
 
-static Job job_of(const Conv *c, int dx) {
+static WinoJob job_of(const Conv *c, int dx) {
     const Tensor *y = dx ? &c->x : &c->y;
-    Job j = { c->stride == 1 ? X1 : dx ? DX2 : X2, dx, dx ? c->y.c : c->x.c, y->c, 0, 0, 0 };
+    WinoJob j = { c->stride == 1 ? X1 : dx ? DX2 : X2, dx, dx ? c->y.c : c->x.c, y->c, 0, 0, 0 };
     const int out = tile_of(j.kind).out;
     j.cols = (y->w + out - 1) / out;
     j.per = (y->h + out - 1) / out * j.cols;
@@ -357,32 +358,32 @@ static Job job_of(const Conv *c, int dx) {
     return j;
 }
 
-// Room for one thread's places, in vectors: of the input's blocks and of `more`.
-static size_t room(const Job *j, int more) {
-    const int places = tile_of(j->kind).places;
-    return (size_t)places * places * (GROUP * (j->in / L + more) + 2);
+// Room for one thread's positions, in vectors: of the input's blocks and of `more`.
+static size_t room(const WinoJob *j, int more) {
+    const int positions = tile_of(j->kind).positions;
+    return (size_t)positions * positions * (GROUP * (j->in / L + more) + 2);
 }
 
-static void run_group(const Job *j, const Tensor *x, const vec *u, const float *bias, Tensor *y,
+static void run_group(const WinoJob *j, const Tensor *x, const vec *u, const float *bias, Tensor *y,
                       int first, int n, vec *v) {
-    const int places = tile_of(j->kind).places, blocks = j->in / L, wide = wide_of(j);
+    const int positions = tile_of(j->kind).positions, blocks = j->in / L, wide = wide_of(j);
     const size_t ldv = (size_t)GROUP * blocks + 1, ldm = (size_t)GROUP * wide + 1;
-    vec *m = v + places * places * ldv;
+    vec *m = v + positions * positions * ldv;
     tiles_in(j->kind, j, x, 0, blocks, first, n, v);
     for (int b = 0; b < j->out / L; b += wide, u += (size_t)ALL * j->in * wide) {
-        for (int p = 0; p < places * places; p++)
+        for (int p = 0; p < positions * positions; p++)
             for (int t = 0; t < n; t += TILES)
-                (wide == 2 ? multiply2 : multiply1)((const float *)(v + p * ldv + t),
-                                                    (const reg *)u +
-                                                        (size_t)weight_of(p, places) * j->in * wide,
-                                                    blocks, (reg *)m + p * ldm + t * wide);
+                (wide == 2 ? multiply2 : multiply1)(
+                    (const float *)(v + p * ldv + t),
+                    (const reg *)u + (size_t)weight_of(p, positions) * j->in * wide, blocks,
+                    (reg *)m + p * ldm + t * wide);
         tiles_out(j, m, bias, y, b, wide, first, n);
     }
 }
 
 static void run(const Conv *c, int dx, const Tensor *x, const float *bias, Tensor *y,
                 void *scratch) {
-    const Job j = job_of(c, dx);
+    const WinoJob j = job_of(c, dx);
     const int threads = omp_get_max_threads(), units = (j.tiles + TILES - 1) / TILES;
     const int each = GROUP / TILES * threads, groups = (units + each - 1) / each * threads;
     vec *u = scratch, *v = u + weights_of(&j);
@@ -407,35 +408,35 @@ static void run(const Conv *c, int dx, const Tensor *x, const float *bias, Tenso
 // outputs, at most CHUNK together.
 enum { CHUNK = 4, SUMS_BYTES = 5 << 20, MANY = 16 };
 
-static int pieces_of(const Job *j) {
+static int pieces_of(const WinoJob *j) {
     const size_t n = SUMS_BYTES / (weights_of(j) * sizeof(vec));
     return n < 1 ? 1 : n > MANY ? MANY : (int)n;
 }
 
-static void run_piece(const Job *j, const Tensor *x, const Tensor *dy, int first, int end, int b0,
-                      int blocks, vec *u, vec *v) {
-    const int places = tile_of(j->kind).places, wide = wide_of(j);
+static void run_piece(const WinoJob *j, const Tensor *x, const Tensor *dy, int first, int end,
+                      int b0, int blocks, vec *u, vec *v) {
+    const int positions = tile_of(j->kind).positions, wide = wide_of(j);
     const size_t ldv = (size_t)GROUP * (j->in / L) + 1, ldd = (size_t)GROUP * blocks + 1;
     const size_t each = (size_t)ALL * j->in;         // vectors of a block's weights
-    vec *d = v + places * places * ldv;
+    vec *d = v + positions * positions * ldv;
     u += b0 * each;
     for (size_t i = 0; i < blocks * each; i++) u[i] = (vec){ 0 };
     for (; first < end; first += GROUP) {
         const int n = end - first < GROUP ? end - first : GROUP;
         tiles_in(j->kind, j, x, 0, j->in / L, first, n, v);
         tiles_in(j->kind == X1 ? DW1 : DW2, j, dy, b0, blocks, first, n, d);
-        for (int p = 0; p < places * places; p++)
+        for (int p = 0; p < positions * positions; p++)
             for (int b = 0; b < blocks; b += wide)
                 for (int c = 0; c < j->in; c += ROWS)
                     (wide == 2 ? gather2 : gather1)(
                         (const float *)(v + p * ldv + c / L * GROUP) + c % L,
                         (const reg *)d + p * ldd + b * GROUP, n,
-                        (reg *)u + b * each + ((size_t)weight_of(p, places) * j->in + c) * wide);
+                        (reg *)u + b * each + ((size_t)weight_of(p, positions) * j->in + c) * wide);
     }
 }
 
 static void run_dw(const Conv *c, const Tensor *x, const Tensor *dy, float *dw, void *scratch) {
-    const Job j = job_of(c, 0);
+    const WinoJob j = job_of(c, 0);
     const int blocks = j.out / L, pieces = pieces_of(&j), cuts = (blocks + CHUNK - 1) / CHUNK;
     const int chunk = pieces * cuts < 2 * omp_get_max_threads() ? wide_of(&j) : CHUNK;
     const int chunks = (blocks + chunk - 1) / chunk;
@@ -460,7 +461,7 @@ static size_t bytes(const Conv *c, int dx, int dw, int threads) {
     if (c->size != 3 || c->pad != 1 || (s != 1 && s != 2) || c->x_plain || c->y_plain) return 0;
     if (c->y.h != (c->x.h - 1) / s + 1 || c->y.w != (c->x.w - 1) / s + 1) return 0;
     if (c->x.c % L || c->y.c % L) return 0;
-    const Job j = job_of(c, dx);
+    const WinoJob j = job_of(c, dx);
     const size_t packed = weights_of(&j) * (dw ? pieces_of(&j) : 1);
     return (packed + room(&j, dw ? CHUNK : 2) * threads) * sizeof(vec);
 }

@@ -1,5 +1,5 @@
-// ref.c - the reference backend: plain loops over plain NCHW tensors, the oracle for every other one.
-// Long sums are kept in double.
+// ref.c - the reference backend: plain loops over plain NCHW tensors, the oracle for every other
+// one. Long sums are kept in double.
 #include "base/arena.h"
 #include "dev/backend.h"
 #include "dev/watch.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MANY = 100000 };                               // elements that are worth waking threads for
+enum { MANY = 100000 };                               // fewer elements are not shared among threads
 
 // ---- the device and its memory -----------------------------------------------------------
 
@@ -33,7 +33,7 @@ static void *mem_alloc(Dev *dev, size_t bytes, const char *what) {
     if (!p)
         err_set(&dev->err, ERR_MEM, "out of memory: %.2f GiB for %s", (double)bytes / 0x1p30, what);
 #ifdef POISON
-    if (p) memset(p, 0xff, whole);                   // NaN: nothing may lean on fresh memory
+    if (p) memset(p, 0xff, whole);                   // NaN: nothing may rely on fresh memory
 #endif
     return p;
 }
@@ -311,7 +311,7 @@ static void watch(Dev *dev, const Watch *o, const real *sums, StepState *now, re
     watch_step(o, sums, now, ring);
 }
 
-// ---- sampling and learning -----------------------------------------------------------------------
+// ---- sampling and learning ---------------------------------------------------------------------
 
 static real clamp(real v, real limit) { return v > limit ? limit : v < -limit ? -limit : v; }
 
@@ -449,7 +449,7 @@ static void check_finite(Dev *dev, size_t n, const real *g, StepState *now) {
     if (bad && !now->halt) now->halt = HALT_GRAD;
 }
 
-// ---- data ----------------------------------------------------------------------------------------
+// ---- data --------------------------------------------------------------------------------------
 
 static void pick(Dev *dev, Pick p, int n, Rng key, const StepState *now, int *index, int *y) {
     (void)dev;

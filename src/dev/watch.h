@@ -1,4 +1,4 @@
-// watch.h - what a step's sums say: a row for the log, and whether the run is going astray. The
+// watch.h - what a step's sums say: a row for the log, and whether the run diverges. The
 // devices' `watch`, on a host and on a GPU alike.
 #ifndef WATCH_H
 #define WATCH_H

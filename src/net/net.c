@@ -57,7 +57,8 @@ int net_alloc(Net *net, Dev *dev, Err *err) {
     return 0;
 }
 
-// Convolutions: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), biases too; gamma 1, beta 0; mean 0, variance 1.
+// Convolutions: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), biases too; gamma 1, beta 0;
+// mean 0, variance 1.
 int net_init(Net *net, uint64_t seed, Err *err) {
     Arena a = { 0 };
     real *w = arena_alloc(&a, net->n_w, sizeof *w),
@@ -129,17 +130,18 @@ void op_describe(const Net *net, const Op *op, char *dst, size_t n) {
 }
 
 // ---- where everything lives -------------------------------------------------------------------
-// Time runs 0 .. n-1 on the way down the list and n .. 2n-1 on the way up. A tensor is born when first
-// written and dies when last read. What is read on the way up depends on the gradients wanted, so a
-// pass that wants fewer needs less memory. Images are the caller's and are not planned.
+// Time runs 0 .. n-1 on the way down the list and n .. 2n-1 on the way up. A tensor is born when
+// first written and dies when last read. What is read on the way up depends on the gradients
+// wanted, so a pass that wants fewer needs less memory. Images are the caller's and are not
+// planned.
 
 typedef struct {
-    Block *b;
+    PlanBlock *b;
     int n, *act, *grad, *stat;
 } Layout;
 
 static int add_block(Layout *l, int t, size_t bytes) {
-    l->b[l->n] = (Block){ t, t, (bytes + 255) & ~(size_t)255, 0 };
+    l->b[l->n] = (PlanBlock){ t, t, (bytes + 255) & ~(size_t)255, 0 };
     return l->n++;
 }
 
@@ -236,25 +238,31 @@ int pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err) {
     return plan(p, share, err);
 }
 
+static void open_conv(Pass *p, int i) {
+    Net *net = p->net;
+    const Op *op = &net->op[i];
+    p->conv[i] = (Conv){ .x = p->act[op->x],
+                         .y = p->act[op->y],
+                         .size = op->size,
+                         .stride = op->stride,
+                         .pad = op->pad,
+                         .x_plain = is_plain(net, op->x),
+                         .y_plain = is_plain(net, op->y),
+                         .want = p->mode & (WANT_DX | WANT_DW),
+                         .run_few = p->mode & RUN_FEW,
+                         .filter = &net->filter[op->filter] };
+    if (op->x == 0 && !(p->mode & WANT_DX)) p->conv[i].want &= WANT_DW;
+    else if (p->mode & WANT_DW) p->conv[i].want |= WANT_DX;
+    net->dev->be.conv_open(net->dev, &p->conv[i]);
+    net->dev->conv_at++;
+}
+
 int pass_open(Pass *p, Net *net, int batch, int mode, Err *err) {
     if (pass_plan(p, net, batch, mode, 1, err)) return -1;
-    for (int i = 0; i < net->n_op; i++) {
-        const Op *op = &net->op[i];
-        if (op->kind != OP_CONV) continue;
-        p->conv[i] = (Conv){ .x = p->act[op->x],
-                             .y = p->act[op->y],
-                             .size = op->size,
-                             .stride = op->stride,
-                             .pad = op->pad,
-                             .x_plain = is_plain(net, op->x),
-                             .y_plain = is_plain(net, op->y),
-                             .want = mode & (WANT_DX | WANT_DW),
-                             .run_few = mode & RUN_FEW,
-                             .filter = &net->filter[op->filter] };
-        if (op->x == 0 && !(mode & WANT_DX)) p->conv[i].want &= WANT_DW;
-        else if (mode & WANT_DW) p->conv[i].want |= WANT_DX;
-        net->dev->be.conv_open(net->dev, &p->conv[i]);
-    }
+    dev_search_begin(net->dev, net->n_filter);
+    for (int i = 0; i < net->n_op; i++)
+        if (net->op[i].kind == OP_CONV) open_conv(p, i);
+    if (dev_search_end(net->dev, err)) return -1;
     net_changed(net);                                // packed copies that were just made are empty
     return dev_check(net->dev, err);
 }
@@ -294,7 +302,7 @@ void pass_close(Pass *p) {
     memset(p, 0, sizeof *p);
 }
 
-// ---- running ----------------------------------------------------------------------------------------
+// ---- running -----------------------------------------------------------------------------------
 
 void pass_forward(Pass *p, void *x) {
     Net *net = p->net;

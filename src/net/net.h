@@ -1,5 +1,8 @@
 // net.h - a network is a flat list of ops over numbered tensors.
 //
+// net/ holds networks as data, the passes that run them, and optimisers; it uses base/ and the
+// table of dev/backend.h, and knows no particular device, no data set and no file.
+//
 // Net says what is computed; a Pass says in which mode: how many images, which gradients, which
 // statistics, on which device. Training, sampling, inference and attacks are Passes over one Net,
 // not four programs. Forward walks the list down, backward walks it up.
@@ -96,7 +99,8 @@ typedef struct {
 // Plans a pass (p->bytes), then opens its convolutions. pass_bind gives it memory: passes that
 // never run together may share one block. Nothing but logits, their gradient and the input gradient
 // is there for others to read, and only until another pass runs in the same memory.
-// pass_plan is the plan alone: the net may have no device; share = 0 gives each tensor a place.
+// pass_plan is the plan alone: the net may have no device; share = 0 gives each tensor memory of
+// its own.
 int  pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err);
 int  pass_open(Pass *p, Net *net, int batch, int mode, Err *err);
 void pass_bind(Pass *p, void *mem);
@@ -110,8 +114,8 @@ Tensor *pass_input_grad(Pass *p);
 
 // plan.c: gives n blocks an offset each such that blocks alive at the same time do not overlap, and
 // returns the total. With share = 0 no two blocks overlap.
-typedef struct { int born, dies; size_t bytes, off; } Block;
-size_t plan_blocks(Block *b, int n, int share);
+typedef struct { int born, dies; size_t bytes, off; } PlanBlock;
+size_t plan_blocks(PlanBlock *b, int n, int share);
 
 // wrn.c
 int wrn_build(Net *net, Err *err);

@@ -13,7 +13,7 @@ double schedule_lr(const Schedule *s, uint64_t step) {
         break;
     case SCHED_COSINE: k = 0.5 * (1 + cos(pi * fmin(t, 1))); break;
     case SCHED_LINEAR: k = fmax(1 - t, 0); break;
-    case SCHED_ONECYCLE: {          // from 1/25 up to 1 in 30 % of the run, then down to nearly nothing
+    case SCHED_ONECYCLE: {      // from 1/25 up to 1 in 30 % of the run, then down to nearly nothing
         const double low = 1.0 / 25, end = low / 1e4;
         if (t < 0.3) k = 1 + (low - 1) * 0.5 * (1 + cos(pi * t / 0.3));
         else k = end + (1 - end) * 0.5 * (1 + cos(pi * fmin((t - 0.3) / 0.7, 1)));

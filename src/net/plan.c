@@ -1,25 +1,25 @@
-// plan.c - offsets for blocks with known lifetimes: the largest first, each into the lowest gap that
-// is free as long as it lives.
+// plan.c - offsets for blocks with known lifetimes: the largest first, each into the lowest gap
+// that is free as long as it lives.
 #include "net/net.h"
 
-static int in_the_way(const Block *a, const Block *b, int share) {
+static int in_the_way(const PlanBlock *a, const PlanBlock *b, int share) {
     int together = !share || (a->born <= b->dies && b->born <= a->dies);
     return together && a->off < b->off + b->bytes && b->off < a->off + a->bytes;
 }
 
 // Sorted by size in place of an index: `off` of a block not yet placed is (size_t)-1.
-static Block *largest_unplaced(Block *b, int n) {
-    Block *best = NULL;
+static PlanBlock *largest_unplaced(PlanBlock *b, int n) {
+    PlanBlock *best = NULL;
     for (int i = 0; i < n; i++)
         if (b[i].off == (size_t)-1 && (!best || b[i].bytes > best->bytes)) best = &b[i];
     return best;
 }
 
-size_t plan_blocks(Block *b, int n, int share) {
+size_t plan_blocks(PlanBlock *b, int n, int share) {
     size_t total = 0;
     for (int i = 0; i < n; i++) b[i].off = (size_t)-1;
     for (int left = n; left > 0; left--) {
-        Block *me = largest_unplaced(b, n);
+        PlanBlock *me = largest_unplaced(b, n);
         me->off = 0;
         for (int i = 0; i < n; i++) {
             if (&b[i] == me || b[i].off == (size_t)-1 || !in_the_way(me, &b[i], share)) continue;

@@ -153,6 +153,7 @@ static int fit_open(TrainRun *r, Err *err) {
     if (!rc) rc = config_check(&r->cfg, err) || load_data(r, err);
     DevOpts o = config_dev(&r->cfg);
     o.tuning = tuning;
+    o.events = r->ev;
     if (!rc) rc = dev_open(&r->dev, r->cfg.device, &o, note, err);
     free(tuning);
     if (rc) return -1;

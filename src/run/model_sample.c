@@ -371,12 +371,13 @@ int model_sample(Model *m, const Config *use, const Events *ev, int n, float *im
     int rc = d && cls && m->sampler ? 0 : err_set(err, ERR_MEM, "out of memory for %d samples", n);
     if (!rc) {
         d->m = m;
-        d->ev = ev;
+        d->ev = m->dev.events = ev;
         rc = options_of(d, use, err);
     }
     if (!rc)
         rc = d->cfg.best || d->cfg.worst ? draw_and_rank(d, n, images, cls, err)
                                          : draw(d, n, images, cls, err);
+    m->dev.events = NULL;
     if (d) draw_free(d);
     if (cls != class_of) free(cls);
     return rc;

@@ -30,7 +30,8 @@ int train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err) 
     Trainer t = { 0 };
     Config cfg = *c;
     cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer; // filling it takes time, its size none
-    const DevOpts o = config_dev(c);
+    DevOpts o = config_dev(c);
+    o.events = ev;
     if (dev_open(&dev, c->device, &o, NULL, err)) return -1;
     int rc = random_set(&set, c, err) || trainer_open(&t, &dev, &cfg, &set, 0, err);
     for (int i = -4; !rc && i < n; i++) { // the warm-up: a device records the third step
