@@ -208,7 +208,8 @@ CLANG_SEES = -DISA=base -idirafter $(shell $(CC) -print-file-name=include)
 TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) -include tools/tidy.h
 lint:
 	tools/format.sh $(FORMATTED)
-	awk 'length > 100 { print FILENAME ":" FNR ": " length " columns"; bad = 1 } END { exit bad }' $(HEADERS)
+	LC_ALL=C.UTF-8 awk 'length > 100 { print FILENAME ":" FNR ": " length " columns"; bad = 1 } END { exit bad }' \
+	    $(HEADERS) $(FORMATTED)
 	clang -fsyntax-only -std=c11 $(WARN) -Werror -Wno-unknown-pragmas $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) \
 	    -Itests -DJEMPP_TEST_DIR='""' $(filter-out $(MPI_SRC),$(wildcard src/*/*.c tests/*.c))
 	cppcheck --quiet --std=c11 --enable=warning,portability,performance --inline-suppr \
@@ -393,7 +394,7 @@ $(BIN)/jempp-plot.so: $(call objects,$(PLOT_SRC)) $(BASE_OBJ)
 $(BIN)/jempp-cuda.so: $(CUDA_OBJ) $(BASE_OBJ)
 	@echo "link  $@"
 	$(Q)$(NVCC) -shared -Xlinker=--as-needed $(if $(filter asan,$(SET)),-Xcompiler=-fsanitize=address) \
-	    $^ -lcudnn -lcublas -lgomp -o $@
+	    $^ -lcudnn -lgomp -o $@
 
 $(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
 	@mkdir -p $(@D); echo "cc    $<"

@@ -1,7 +1,9 @@
-// test_cuda.c - the cuda device against the reference device, operation by operation, in fp32 and bf16.
+// test_cuda.c - the cuda device against the reference device, operation by operation, in fp32
+// and bf16.
 //
 // Outputs start as NaN and have guard bytes behind them. Without a GPU every test is skipped.
 #include "testing.h"
+#include "search_case.h"
 #include "jem/train.h"
 #include <stdio.h>
 
@@ -218,8 +220,8 @@ static void convolutions_of_real_shapes_agree(void **state) {
     in_both_types(real_convolutions);
 }
 
-// Every variant of the own convolutions, whatever is fastest here. Other GPUs have none of them: there
-// the choices are not taken, and cuDNN is tested once more.
+// Every variant of the own convolutions, whatever is fastest here. Other GPUs have none of them:
+// there the choices are not taken, and cuDNN is tested once more.
 static void own_convolutions_agree(void **state) {
     (void)state;
     static const Case cases[] = {
@@ -349,7 +351,7 @@ static void far_from_zero(Pair *t) {
     real *par[4][2];
     Tensor x[2], y[2];
     for (int i = 0; i < 4; i++) twins(t, i == 3 ? 32 : 16, i == 2 ? 0 : 1, 0, par[i]);
-    random_pair(t, shape, 0, 1000, x);                    // squares lose the spread; differences do not
+    random_pair(t, shape, 0, 1000, x);                // squares lose the spread; differences do not
     empty_pair(t, shape, 0, y);
     for (int i = 0; i < 2; i++) {
         const Norm op = { .eps = (real)1e-5,
@@ -399,7 +401,7 @@ static void pooling_and_layouts_agree(void **state) {
     in_both_types(pools);
 }
 
-// ---- losses, chains, optimisers: fp32 on every device ----------------------------------------------
+// ---- losses, chains, optimisers: fp32 on every device ------------------------------------------
 
 static StepState *now_on(Pair *t, int i, StepState now) {
     StepState *p = buf(t, i, sizeof now);
@@ -578,7 +580,7 @@ static void watches_agree(void **state) {
     pair_close(&t);
 }
 
-// ---- data ----------------------------------------------------------------------------------------
+// ---- data --------------------------------------------------------------------------------------
 
 static void batches_agree(void **state) {
     (void)state;
@@ -658,7 +660,7 @@ static void chain_starts_agree(void **state) {
     pair_close(&t);
 }
 
-// ---- the device itself ---------------------------------------------------------------------------
+// ---- the device itself -------------------------------------------------------------------------
 
 static void a_recording_does_it_again(void **state) {
     (void)state;
@@ -782,9 +784,22 @@ static void a_recorded_step_is_the_same_step(void **state) {
     recorded_steps(PREC_BF16, "wrn-10-4", 2);               // wide enough for own convolutions
 }
 
+static void the_search_for_kernels_is_shown_and_stops(void **state) {
+    (void)state;
+    if (!has_device("cuda")) skip();
+    const char *before = getenv("XDG_CACHE_HOME");
+    char *keep = before ? strdup(before) : NULL;
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);               // nothing is known, nothing is kept
+    search_is_shown_and_stops("cuda");
+    if (keep) setenv("XDG_CACHE_HOME", keep, 1);
+    else unsetenv("XDG_CACHE_HOME");
+    free(keep);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recorded_step_is_the_same_step),
+        cmocka_unit_test(the_search_for_kernels_is_shown_and_stops),
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
         cmocka_unit_test(convolutions_of_real_shapes_agree),
         cmocka_unit_test(own_convolutions_agree),

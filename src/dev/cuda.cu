@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-// ---- failures ------------------------------------------------------------------------------------
+// ---- failures ----------------------------------------------------------------------------------
 
 int cuda_failed(Dev *dev, cudaError_t rc, const char *what) {
     if (rc == cudaSuccess) return 0;
@@ -17,7 +17,7 @@ int cuda_failed(Dev *dev, cudaError_t rc, const char *what) {
 
 void cuda_launched(Dev *dev, const char *what) { cuda_failed(dev, cudaGetLastError(), what); }
 
-// ---- memory --------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------
 
 static void *mem_alloc(Dev *dev, size_t bytes, const char *what) {
     void *p = NULL;
@@ -33,7 +33,7 @@ static void *mem_alloc(Dev *dev, size_t bytes, const char *what) {
     }
     if (cuda_failed(dev, rc, "reserving memory")) return NULL;
 #ifdef POISON
-    cudaMemsetAsync(p, 0xff, bytes, cuda_of(dev)->stream); // NaN: nothing may lean on fresh memory
+    cudaMemsetAsync(p, 0xff, bytes, cuda_of(dev)->stream); // NaN: nothing may rely on fresh memory
 #endif
     return p;
 }
@@ -120,10 +120,10 @@ void cuda_reserve_partial(Dev *dev, size_t bytes) {
 }
 
 static size_t tensor_bytes(Dev *dev, const Tensor *t) {
-    return (size_t)pixels_of(t) * octs_of(t) * 8 * cuda_of(dev)->elem;
+    return (size_t)pixels_of(t) * vecs_of(t) * 8 * cuda_of(dev)->elem;
 }
 
-// ---- biases on their way -------------------------------------------------------------------------
+// ---- biases on their way -----------------------------------------------------------------------
 
 static Pending *find(const Cuda *cuda, const void *p) {
     for (int i = 0; i < cuda->n_pending; i++)
@@ -154,10 +154,10 @@ void cuda_set_pending(Dev *dev, const Tensor *t, const float *b) {
 }
 
 template <class T>
-static __global__ void bias_kernel(void *x, const float *b, size_t n, int octs, int c) {
+static __global__ void bias_kernel(void *x, const float *b, size_t n, int vecs, int c) {
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
          i += (size_t)gridDim.x * blockDim.x) {
-        Oct v = unpack(pack_load<T>(x, i)), add = oct_of(b, (int)(i % (size_t)octs), c);
+        Vec8 v = unpack(pack_load<T>(x, i)), add = vec8_of(b, (int)(i % (size_t)vecs), c);
         #pragma unroll
         for (int k = 0; k < 8; k++) v.v[k] += add.v[k];
         pack_store<T>(x, i, pack<T>(v));
@@ -168,15 +168,15 @@ void cuda_settle(Dev *dev, const Tensor *t) {
     Cuda *cuda = cuda_of(dev);
     const float *b = cuda_pending(dev, t->p);
     if (!b || dev->err.kind) return;
-    const size_t n = (size_t)pixels_of(t) * octs_of(t);
+    const size_t n = (size_t)pixels_of(t) * vecs_of(t);
     const unsigned grid = blocks_for(n, 256);
-    if (cuda->half) bias_kernel<bf16><<<grid, 256, 0, cuda->stream>>>(t->p, b, n, octs_of(t), t->c);
-    else bias_kernel<float><<<grid, 256, 0, cuda->stream>>>(t->p, b, n, octs_of(t), t->c);
+    if (cuda->half) bias_kernel<bf16><<<grid, 256, 0, cuda->stream>>>(t->p, b, n, vecs_of(t), t->c);
+    else bias_kernel<float><<<grid, 256, 0, cuda->stream>>>(t->p, b, n, vecs_of(t), t->c);
     cuda_launched(dev, "adding a bias");
     cuda_set_pending(dev, t, NULL);
 }
 
-// ---- layout --------------------------------------------------------------------------------------
+// ---- layout ------------------------------------------------------------------------------------
 
 static __device__ float get(const float *p, size_t i) { return p[i]; }
 static __device__ float get(const bf16 *p, size_t i) { return __bfloat162float(p[i]); }
@@ -208,7 +208,7 @@ static __global__ void to_plain_kernel(const T *src, const float *b, float *dst,
 static void from_plain(Dev *dev, const real *src, Tensor *dst) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
-    const int filled = 8 * octs_of(dst), hw = dst->h * dst->w;
+    const int filled = 8 * vecs_of(dst), hw = dst->h * dst->w;
     const size_t n = (size_t)pixels_of(dst) * filled;
     const unsigned grid = blocks_for(n, 256);
     if (cuda->half)
@@ -224,7 +224,7 @@ static void from_plain(Dev *dev, const real *src, Tensor *dst) {
 static void to_plain(Dev *dev, const Tensor *src, real *dst) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
-    const int filled = 8 * octs_of(src), hw = src->h * src->w;
+    const int filled = 8 * vecs_of(src), hw = src->h * src->w;
     const size_t n = tensor_len(src);
     const float *b = cuda_pending(dev, src->p);
     const unsigned grid = blocks_for(n, 256);
@@ -237,7 +237,7 @@ static void to_plain(Dev *dev, const Tensor *src, real *dst) {
     cuda_launched(dev, "to_plain");
 }
 
-// ---- choices made by timing ----------------------------------------------------------------------
+// ---- choices made by timing --------------------------------------------------------------------
 
 int cuda_choice(const Cuda *cuda, const char *key, char *how, size_t n) {
     const size_t len = strlen(key);
@@ -267,8 +267,8 @@ void cuda_choose(Dev *dev, const char *key, const char *how) {
     cuda->tuning_new = 1;
 }
 
-// Takes over choices made earlier: whole lines of the form "key = how" in plain letters. What a line
-// asks for is tried when it is needed, and timed anew where it does not work.
+// Takes over choices made earlier: whole lines of the form "key = how" in plain letters. What a
+// line asks for is tried when it is needed, and timed anew where it does not work.
 static void choices_read(Dev *dev, const char *text) {
     char line[512], known[512];
     for (const char *end; text && *text; text = *end ? end + 1 : end) {
@@ -336,7 +336,7 @@ static const char *tuning(Dev *dev) {
     return cuda->tuning ? cuda->tuning : "";
 }
 
-// ---- recording -----------------------------------------------------------------------------------
+// ---- recording ---------------------------------------------------------------------------------
 
 static void record_begin(Dev *dev) {
     if (dev->err.kind) return;
@@ -366,7 +366,7 @@ static void record_free(Dev *dev, void *recording) {
     cudaGraphExecDestroy((cudaGraphExec_t)recording);
 }
 
-// ---- the device ----------------------------------------------------------------------------------
+// ---- the device --------------------------------------------------------------------------------
 
 static int gpu_pick(Dev *dev, cudaDeviceProp *prop) {
     int n = 0, at = 0, version = 0;
@@ -472,6 +472,7 @@ extern "C" __attribute__((visibility("default"))) int jempp_backend(int abi, siz
     cuda_ops_table(be);
     cuda_data_table(be);
     cuda_norm_table(be);
+    cuda_pool_table(be);
     cuda_conv_table(be);
     return 0;
 }

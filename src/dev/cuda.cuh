@@ -1,8 +1,8 @@
 // cuda.cuh - what the files of the cuda backend share.
 //
 // Opaque activations are [n][h][w][channels], channels filled up with zeros to a multiple of eight,
-// in bf16 or fp32; every operation keeps the filling zero. Eight channels of one pixel, an "oct",
-// are what a thread handles: 16 bytes of bf16. Everything runs on one stream, allocates nothing
+// in bf16 or fp32; every operation keeps the filling zero. A thread handles 8-channel vectors:
+// eight channels of one pixel, 16 bytes of bf16. Everything runs on one stream, allocates nothing
 // while it runs and never waits for the device, so that any sequence of operations can be recorded
 // (record_begin).
 #ifndef CUDA_CUH
@@ -25,7 +25,9 @@ typedef struct { const void *p; const float *b; } Pending;
 
 typedef struct {
     cudaStream_t stream;
-    void        *dnn;                  // cuda_conv.cu's
+    void        *dnn;                  // cuDNN's handle
+    struct ConvPlan *plans;            // cuda_tune.cu's, found so far
+    cudaEvent_t  start, stop;          // for timing
     int          half;                 // activations are bf16
     Precision    precision;
     ConvChoice   conv;
@@ -35,7 +37,7 @@ typedef struct {
     int          sms, smem;            // multiprocessors; bytes of shared memory one block can have
     size_t       elem;                 // bytes of an activation's element
     char         about[160];
-    char        *tuning;               // choices made by timing, a line each
+    char        *tuning;               // choices made by timing, one line each
     int          tuning_new;           // some are not in the cache file yet
     char        *cache;                // that file's name, or NULL
     void        *scratch;              // dev->scratch_bytes, for the convolution that is running
@@ -49,7 +51,7 @@ typedef struct {
 } Cuda;
 
 static inline Cuda *cuda_of(const Dev *dev) { return (Cuda *)dev->impl; }
-static inline int octs_of(const Tensor *t) { return (t->c + 7) / 8; }
+static inline int vecs_of(const Tensor *t) { return (t->c + 7) / 8; }
 static inline int pixels_of(const Tensor *t) { return t->n * t->h * t->w; }
 static inline unsigned blocks_for(size_t n, unsigned threads) {
     return (unsigned)((n + threads - 1) / threads);
@@ -71,9 +73,10 @@ void cuda_ops_table(Backend *be);                            // cuda_ops.cu
 void cuda_data_table(Backend *be);                           // cuda_data.cu
 void cuda_norm_start(Dev *dev);                              // cuda_norm.cu
 void cuda_norm_table(Backend *be);
-void cuda_conv_start(Dev *dev);                              // cuda_conv.cu: all that knows cuDNN
+void cuda_pool_table(Backend *be);                           // cuda_pool.cu
+void cuda_conv_start(Dev *dev);                              // cuda_conv.cu
 void cuda_conv_stop(Dev *dev);
-void cuda_conv_version(char *dst, size_t n);
+void cuda_conv_version(char *dst, size_t n);                 // of cuDNN
 void cuda_conv_table(Backend *be);
 
 // ---- early starts ------------------------------------------------------------------------------
@@ -127,28 +130,28 @@ size_t stem_partial(const Conv *c);                          // bytes of partial
 double conv_probe(Dev *dev, const Conv *c, int dir, const Tensor *x, const Tensor *y,
                   const float *w, const float *dw, double *room);
 
-// ---- octs ---------------------------------------------------------------------------------------
+// ---- 8-channel vectors -------------------------------------------------------------------------
 
-struct Oct { float v[8]; };
+struct Vec8 { float v[8]; };
 
-template <class T> struct Pack { uint4 u[sizeof(T) / 2]; };  // an oct as it lies in memory
+template <class T> struct Pack { uint4 u[sizeof(T) / 2]; };  // a vector as it lies in memory
 
-template <class T> __device__ inline Pack<T> pack_load(const void *base, size_t oct) {
+template <class T> __device__ inline Pack<T> pack_load(const void *base, size_t vec) {
     Pack<T> p;
-    const uint4 *from = (const uint4 *)base + oct * (sizeof(T) / 2);
+    const uint4 *from = (const uint4 *)base + vec * (sizeof(T) / 2);
 #pragma unroll
     for (unsigned i = 0; i < sizeof(T) / 2; i++) p.u[i] = from[i];
     return p;
 }
 
-template <class T> __device__ inline void pack_store(void *base, size_t oct, Pack<T> p) {
-    uint4 *to = (uint4 *)base + oct * (sizeof(T) / 2);
+template <class T> __device__ inline void pack_store(void *base, size_t vec, Pack<T> p) {
+    uint4 *to = (uint4 *)base + vec * (sizeof(T) / 2);
 #pragma unroll
     for (unsigned i = 0; i < sizeof(T) / 2; i++) to[i] = p.u[i];
 }
 
-__device__ inline Oct unpack(Pack<bf16> p) {
-    Oct o;
+__device__ inline Vec8 unpack(Pack<bf16> p) {
+    Vec8 o;
     const unsigned w[4] = { p.u[0].x, p.u[0].y, p.u[0].z, p.u[0].w };
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -158,8 +161,8 @@ __device__ inline Oct unpack(Pack<bf16> p) {
     return o;
 }
 
-__device__ inline Oct unpack(Pack<float> p) {
-    Oct o;
+__device__ inline Vec8 unpack(Pack<float> p) {
+    Vec8 o;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         o.v[4 * i] = __uint_as_float(p.u[i].x);
@@ -175,14 +178,14 @@ __device__ inline unsigned two_bf16(float lo, float hi) {
     return *(const unsigned *)&b;
 }
 
-template <class T> __device__ inline Pack<T> pack(const Oct &o);
-template <> __device__ inline Pack<bf16> pack<bf16>(const Oct &o) {
+template <class T> __device__ inline Pack<T> pack(const Vec8 &o);
+template <> __device__ inline Pack<bf16> pack<bf16>(const Vec8 &o) {
     Pack<bf16> p;
     p.u[0] = make_uint4(two_bf16(o.v[0], o.v[1]), two_bf16(o.v[2], o.v[3]),
                         two_bf16(o.v[4], o.v[5]), two_bf16(o.v[6], o.v[7]));
     return p;
 }
-template <> __device__ inline Pack<float> pack<float>(const Oct &o) {
+template <> __device__ inline Pack<float> pack<float>(const Vec8 &o) {
     Pack<float> p;
 #pragma unroll
     for (int i = 0; i < 2; i++)
@@ -191,11 +194,11 @@ template <> __device__ inline Pack<float> pack<float>(const Oct &o) {
     return p;
 }
 
-// a[0 .. 7] of a vector of c numbers, from 8 * oct on; zeros behind its end.
-__device__ inline Oct oct_of(const float *a, int oct, int c) {
-    Oct o;
+// a[0 .. 7] of a vector of c numbers, from 8 * vec on; zeros behind its end.
+__device__ inline Vec8 vec8_of(const float *a, int vec, int c) {
+    Vec8 o;
 #pragma unroll
-    for (int i = 0; i < 8; i++) o.v[i] = a && 8 * oct + i < c ? a[8 * oct + i] : 0;
+    for (int i = 0; i < 8; i++) o.v[i] = a && 8 * vec + i < c ? a[8 * vec + i] : 0;
     return o;
 }
 #endif

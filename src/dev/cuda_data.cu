@@ -109,7 +109,7 @@ static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *
     cuda_launched(dev, "reinit");
 }
 
-// ---- chain starts --------------------------------------------------------------------------------
+// ---- chain starts ------------------------------------------------------------------------------
 // A block makes AT_ONCE draws of COLUMNS pixels each: a row of images is read once for all of them.
 
 enum { AT_ONCE = 16, COLUMNS = 128, DEEP = 64 };

@@ -1,13 +1,13 @@
 // cuda_hopper.cu - own 3x3 convolutions of stride 1 in bf16, for GPUs of compute capability 9.0.
 //
-// A block computes 128 pixels (8 columns of 16 rows, or of 8 rows of two images) of BN channels as a sum
-// of matrix products, one for each of the nine taps and each 64 input channels. The input is fetched once for
-// all nine taps: 10 columns of rows with a border, [pixel][channel] in shared memory, and a tap is
-// the same picture read from another pixel on. That works because a warpgroup's rows of A come in
-// groups of eight that may lie any distance apart: a group is a row of eight pixels, the distance ten.
-// Outside the image the fetches give zeros, which is the padding. Filters come tap by tap, round a
-// ring of stages.
-// Two warpgroups multiply, half of the pixels each; the first thread fetches for all.
+// A block computes a tile of 128 pixels (8 columns of 16 rows, or of 8 rows of two images) of BN
+// channels as a sum of matrix products, one for each of the nine taps and each 64 input channels.
+// The input is fetched once for all nine taps: 10 columns of rows with a border, [pixel][channel]
+// in shared memory; each tap reads the same pixels from another start. That works because a
+// warpgroup's rows of A come in groups of eight that may lie any distance apart: a group is a row
+// of eight pixels, the distance ten. Outside the image the fetches give zeros, which is the
+// padding. Filters come tap by tap, through a ring of stages. Two warpgroups multiply, half of the
+// pixels each; the first thread fetches for all.
 #include "dev/cuda.cuh"
 #include <cuda.h>
 
@@ -22,7 +22,7 @@ struct Tiles {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// ---- barriers in shared memory, fetches ----------------------------------------------------------
+// ---- barriers in shared memory, fetches --------------------------------------------------------
 
 static __device__ unsigned shared_address(const void *p) {
     return (unsigned)__cvta_generic_to_shared(p);
@@ -69,7 +69,7 @@ static __device__ void fetch_filters(void *to, const CUtensorMap *map, uint64_t 
                  : "memory");
 }
 
-// ---- matrix products -----------------------------------------------------------------------------
+// ---- matrix products ---------------------------------------------------------------------------
 
 // Rows of 128 bytes, swizzled as they were fetched; groups of eight rows lie `apart` bytes apart.
 static __device__ uint64_t matrix(unsigned address, unsigned apart) {
@@ -78,8 +78,8 @@ static __device__ uint64_t matrix(unsigned address, unsigned apart) {
 }
 
 #define D16(i)                                                                                    \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),     \
-        "+f"(d[i + 6]), "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]), "+f"(d[i + 10]),            \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
+        "+f"(d[i + 6]), "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]), "+f"(d[i + 10]),           \
         "+f"(d[i + 11]), "+f"(d[i + 12]), "+f"(d[i + 13]), "+f"(d[i + 14]), "+f"(d[i + 15])
 #define N0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
 #define N1 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -122,11 +122,68 @@ static __device__ void store_quarters(void *to, unsigned a, unsigned b, unsigned
 
 #endif
 
-// ---- the kernel ----------------------------------------------------------------------------------
+// ---- the kernel --------------------------------------------------------------------------------
 
 template <int N> struct Number {
     __device__ constexpr operator int() const { return N; }
 };
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+struct TileOrigin {
+    int w0, h0, n0, o0;
+}; // first column, row, image, output channel
+
+static __device__ __forceinline__ TileOrigin tile_origin(const Tiles &s, int bn) {
+    const int m = (int)blockIdx.x % s.m_tiles;
+    const int per_row = s.w / ACROSS, per_image = per_row * (s.h / s.down);
+    return { m % per_row * ACROSS, m % per_image / per_row * s.down, m / per_image * s.images,
+             (int)blockIdx.x / s.m_tiles * bn };
+}
+
+struct TileBarriers {                          // filled by the fetches, freed by two warpgroups
+    uint64_t a_full[2], a_free[2], b_full[MOST_STAGES], b_free[MOST_STAGES];
+};
+
+static __device__ __forceinline__ void barriers_init(TileBarriers &b, int stages) {
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            barrier_init(&b.a_full[i], 1);
+            barrier_init(&b.a_free[i], 2);
+        }
+        for (int i = 0; i < stages; i++) {
+            barrier_init(&b.b_full[i], 1);
+            barrier_init(&b.b_free[i], 2);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+}
+
+// The products to memory, through the shared memory that the fetched data no longer needs: a
+// pixel's channels in a row.
+template <int BN>
+static __device__ __forceinline__ void store_tile(const float (&d)[BN / 2], const TileOrigin &o,
+                                                  const Tiles &s, unsigned char *room, bf16 *y) {
+    constexpr int PITCH = BN * 2 + 16, VECS = BN / 8;
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    unsigned char *mine = room + warp * 16 * PITCH;
+    unsigned char *to = mine + (lane % 16) * PITCH + lane / 16 * 16;
+    #pragma unroll
+    for (int j = 0; j < VECS; j += 2)
+        store_quarters(to + j * 16, two_bf16(d[4 * j], d[4 * j + 1]),
+                       two_bf16(d[4 * j + 2], d[4 * j + 3]), two_bf16(d[4 * j + 4], d[4 * j + 5]),
+                       two_bf16(d[4 * j + 6], d[4 * j + 7]));
+    __syncwarp();
+    for (int i = lane; i < 16 * VECS; i += 32) {
+        const int p = warp * 16 + i / VECS, row = p / ACROSS, n = o.n0 + row / s.down;
+        const size_t pixel = ((size_t)n * s.h + o.h0 + row % s.down) * s.w + o.w0 + p % ACROSS;
+        const uint4 v = *(const uint4 *)(mine + i / VECS * PITCH + i % VECS * 16);
+        if (n < s.n) *(uint4 *)(y + pixel * s.out + o.o0 + i % VECS * 8) = v;
+    }
+}
+
+#endif
 
 // LAST: products of 16 channels in the last chunk, 4 where it is full.
 template <int BN, int LAST>
@@ -137,55 +194,41 @@ static __global__ void __launch_bounds__(THREADS, BN == 64 ? 3 : 2)
     constexpr int B = BN * ROW;
     extern __shared__ unsigned char raw[];
     unsigned char *room = raw + (-(int)shared_address(raw) & 1023), *ring = room + s.buffers * A;
-    __shared__ uint64_t a_full[2], a_free[2], b_full[MOST_STAGES], b_free[MOST_STAGES];
+    __shared__ TileBarriers bar;
     const int t = (int)threadIdx.x;
-    const int m = (int)blockIdx.x % s.m_tiles, o0 = (int)blockIdx.x / s.m_tiles * BN;
-    const int per_row = s.w / ACROSS, per_image = per_row * (s.h / s.down);
-    const int w0 = m % per_row * ACROSS, h0 = m % per_image / per_row * s.down,
-              n0 = m / per_image * s.images;
-    if (t == 0) {
-        for (int i = 0; i < 2; i++) {
-            barrier_init(&a_full[i], 1);
-            barrier_init(&a_free[i], 2);
-        }
-        for (int i = 0; i < s.stages; i++) {
-            barrier_init(&b_full[i], 1);
-            barrier_init(&b_free[i], 2);
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    __syncthreads();
+    const TileOrigin o = tile_origin(s, BN);
+    barriers_init(bar, s.stages);
     after_previous();
 
     // One thread fetches for all: pixels a chunk ahead, filters as far ahead as there are stages.
     const int steps = s.n_chunk * TAPS;
     auto fetch_a = [&](int c) {
         const int at = c % 2;
-        if (c >= 2) barrier_wait(&a_free[at], (c / 2 - 1) & 1);
-        barrier_expect(&a_full[at], BORDERED * (s.down + 2) * s.images * ROW);
-        fetch_pixels(room + at * A, &pixels, &a_full[at], c * KC, w0 - 1, h0 - 1, n0);
+        if (c >= 2) barrier_wait(&bar.a_free[at], (c / 2 - 1) & 1);
+        barrier_expect(&bar.a_full[at], BORDERED * (s.down + 2) * s.images * ROW);
+        fetch_pixels(room + at * A, &pixels, &bar.a_full[at], c * KC, o.w0 - 1, o.h0 - 1, o.n0);
     };
     auto fetch_b = [&](int step, int at) {
-        barrier_expect(&b_full[at], B);
-        fetch_filters(ring + at * B, &filters, &b_full[at], step / TAPS * KC, step % TAPS, o0);
+        barrier_expect(&bar.b_full[at], B);
+        fetch_filters(ring + at * B, &filters, &bar.b_full[at], step / TAPS * KC, step % TAPS,
+                      o.o0);
     };
     if (t == 0) {
         fetch_a(0);
         for (int i = 0; i < s.stages && i < steps; i++) fetch_b(i, i);
     }
-    const int group = t / 128, warp = t / 32, lane = t % 32;
     // this warpgroup's first pixel: half a tile further down, or the second image
-    const int first = group * (s.images == 1 ? s.down / 2 : s.down + 2) * BORDERED;
+    const int first = t / 128 * (s.images == 1 ? s.down / 2 : s.down + 2) * BORDERED;
     float d[BN / 2];
     #pragma unroll
     for (int i = 0; i < BN / 2; i++) d[i] = 0;
     int at = 0, old = 0, step = 0;              // this step's stage, the one before it
     unsigned phase = 0, old_phase = 0;
     auto chunk = [&](int c, auto products) {
-        barrier_wait(&a_full[c % 2], (c / 2) & 1);
+        barrier_wait(&bar.a_full[c % 2], (c / 2) & 1);
         const unsigned a0 = shared_address(room) + (unsigned)(c % 2 * A + first * ROW);
         for (int tap = 0; tap < TAPS; tap++, step++) {
-            barrier_wait(&b_full[at], phase);
+            barrier_wait(&bar.b_full[at], phase);
             const unsigned pixel = (unsigned)(tap / 3 * BORDERED + tap % 3);
             const uint64_t a = matrix(a0 + pixel * ROW, BORDERED * ROW);
             const uint64_t b = matrix(shared_address(ring) + (unsigned)(at * B), 8 * ROW);
@@ -194,12 +237,12 @@ static __global__ void __launch_bounds__(THREADS, BN == 64 ? 3 : 2)
             for (int k = 0; k < products; k++) multiply(d, a + 2 * k, b + 2 * k);
             multiply_end();
             all_products_but<1>();              // those of the step before this one are done
-            if (step && t % 128 == 0) barrier_arrive(&b_free[old]);
-            if (tap == 0 && c && t % 128 == 0) barrier_arrive(&a_free[(c - 1) % 2]);
+            if (step && t % 128 == 0) barrier_arrive(&bar.b_free[old]);
+            if (tap == 0 && c && t % 128 == 0) barrier_arrive(&bar.a_free[(c - 1) % 2]);
             if (t == 0 && step) {               // the stage of that step is filled again
                 if (tap == 1 && c + 1 < s.n_chunk) fetch_a(c + 1);
                 if (step - 1 + s.stages < steps) {
-                    barrier_wait(&b_free[old], old_phase);
+                    barrier_wait(&bar.b_free[old], old_phase);
                     fetch_b(step - 1 + s.stages, old);
                 }
             }
@@ -211,27 +254,12 @@ static __global__ void __launch_bounds__(THREADS, BN == 64 ? 3 : 2)
     for (int c = 0; c < s.n_chunk - (LAST < KC / 16); c++) chunk(c, Number<KC / 16>());
     if (LAST < KC / 16) chunk(s.n_chunk - 1, Number<LAST>());
     all_products_but<0>();
-    // all have done with the fetched data; through its room to memory, a pixel's channels in a row
     __syncthreads();
-    constexpr int PITCH = BN * 2 + 16, OCTS = BN / 8;
-    unsigned char *mine = room + warp * 16 * PITCH;
-    unsigned char *to = mine + (lane % 16) * PITCH + lane / 16 * 16;
-    #pragma unroll
-    for (int j = 0; j < OCTS; j += 2)
-        store_quarters(to + j * 16, two_bf16(d[4 * j], d[4 * j + 1]),
-                       two_bf16(d[4 * j + 2], d[4 * j + 3]), two_bf16(d[4 * j + 4], d[4 * j + 5]),
-                       two_bf16(d[4 * j + 6], d[4 * j + 7]));
-    __syncwarp();
-    for (int i = lane; i < 16 * OCTS; i += 32) {
-        const int p = warp * 16 + i / OCTS, row = p / ACROSS, n = n0 + row / s.down;
-        const size_t pixel = ((size_t)n * s.h + h0 + row % s.down) * s.w + w0 + p % ACROSS;
-        const uint4 v = *(const uint4 *)(mine + i / OCTS * PITCH + i % OCTS * 16);
-        if (n < s.n) *(uint4 *)(y + pixel * s.out + o0 + i % OCTS * 8) = v;
-    }
+    store_tile<BN>(d, o, s, room, y);
 #endif
 }
 
-// ---- launching -----------------------------------------------------------------------------------
+// ---- launching ---------------------------------------------------------------------------------
 
 typedef CUresult EncodeTiled(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,

@@ -1,417 +1,414 @@
-// cuda_norm.cu - norm, activation and residual sum; pooling.
+// cuda_norm.cu - norm, activation and residual sum.
 //
-// One kernel a direction. All its blocks are on the GPU at once, so that they can wait for each other:
-// each reads its part of the tensor into shared memory, adds it up, meets the blocks that share its
-// channels at a barrier, and finishes its part out of shared memory. So a forward pass reads x (and
-// r) and writes (x and) y once, a backward pass reads x and dy and writes dx. What does not fit is read
-// twice: first of all before the barrier, last of all behind it.
-// A block's part is a range of pixels of a "slab" of up to four octs, an oct a thread and round. A thread
-// only ever touches its own places in shared memory. Sums are taken in a fixed order.
-#include "dev/cuda.cuh"
+// One kernel per direction. All its blocks are on the GPU at once, so that they can wait for each
+// other: each reads its part of the tensor into shared memory, adds it up, meets the blocks that
+// share its channels at a barrier, and finishes its part out of shared memory. So a forward pass
+// reads x (and r) and writes (x and) y once, a backward pass reads x and dy and writes dx. What
+// does not fit into shared memory is read twice: first of all before the barrier, last of all after
+// it.
+//
+// A block's part is a chunk of pixels of a tile of up to four 8-channel vectors. In each round a
+// thread handles one vector of one pixel; it only ever touches its own slots in shared memory. Sums
+// are taken in a fixed order.
+#include "dev/cuda_norm.cuh"
 
-enum { MOST_SLAB = 32, MOST_SLABS = 128, BARRIER_GAP = 8, THREADS = 512, WARPS = THREADS / 32 };
+// ---- forward -----------------------------------------------------------------------------------
 
-struct NormArgs {
-    void        *x, *y;                // backward: y is dx
-    const void  *r, *dy;
-    const float *bx, *br;              // biases that x and r still lack, or NULL
-    Norm         op;
-    float       *dgamma, *dbeta;
-    float       *part;                 // [slab][chunk][2][slab's channels]
-    unsigned    *barrier;              // [slab], BARRIER_GAP apart
-    int          pixels, octs, c, slabs, chunks, per_chunk, keep;   // keep: rounds kept in shared memory
-    int          write_x, sums;        // forward: x changes; backward: sums are wanted
+struct FwdShared {
+    float red[WARPS][2][TILE_CHANNELS], sum[2][TILE_CHANNELS], first[TILE_CHANNELS];
+    float coef[2][TILE_CHANNELS], joined[2][THREADS];
 };
 
-// Blocks of one slab wait until all `n` of them have come. barrier[0] counts them, barrier[1] the
-// meetings so far. One thread asks, or the asking would slow down those that are not so far.
-static __device__ void meet(unsigned *barrier, unsigned n) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        volatile unsigned *meetings = barrier + 1;
-        const unsigned before = *meetings;
-        __threadfence();
-        if (atomicAdd(barrier, 1) == n - 1) {
-            *(volatile unsigned *)barrier = 0;
-            __threadfence();
-            atomicAdd(barrier + 1, 1);
-        } else
-            while (*meetings == before) {}
-        __threadfence();
-    }
-    __syncthreads();
-}
+struct Moments {
+    Vec8 shift, s, q;
+}; // sums of v - shift and of its squares
 
-// Adds a[8] and b[8] up over all threads of the block that share an oct, to sum[0 .. 1][channel].
-template <int SO>
-static __device__ void block_sums(float a[8], float b[8], float red[WARPS][2][MOST_SLAB],
-                                  float sum[2][MOST_SLAB]) {
-    const int t = (int)threadIdx.x, lane = t & 31, warp = t >> 5;
-    #pragma unroll
-    for (int i = 0; i < 8; i++)
-        #pragma unroll
-        for (int d = SO; d < 32; d *= 2) {
-            a[i] += __shfl_xor_sync(~0u, a[i], d);
-            b[i] += __shfl_xor_sync(~0u, b[i], d);
-        }
-    if (lane < SO)
-        #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            red[warp][0][8 * lane + i] = a[i];
-            red[warp][1][8 * lane + i] = b[i];
-        }
-    __syncthreads();
-    if (t < 2 * 8 * SO) {
-        const int which = t / (8 * SO), ch = t % (8 * SO);
-        float s = 0;
-        #pragma unroll
-        for (int w = 0; w < WARPS; w++) s += red[w][which][ch];
-        sum[which][ch] = s;
-    }
-    __syncthreads();
-}
-
-// ---- copies that run ahead -----------------------------------------------------------------------
-
-template <class T> static __device__ void fetch(Pack<T> *to, const void *base, size_t oct) {
-    const unsigned dst = (unsigned)__cvta_generic_to_shared(to);
-    const char *src = (const char *)base + oct * sizeof(Pack<T>);
-    #pragma unroll
-    for (unsigned i = 0; i < sizeof(Pack<T>); i += 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i), "l"(src + i)
-                     : "memory");
-}
-
-static __device__ void fetched_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-
-template <int N> static __device__ void all_but_last() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
-
-// The order in which rounds are read and where they lie: those that will not be kept come first,
-// through the last D of the kept rounds' places.
-template <int D> struct Order {
-    int rounds, keep, tail;
-    __device__ int round(int j) const { return j < tail ? keep + j : j - tail; }
-    __device__ int place(int j) const { return j < tail ? keep - D + j % D : j - tail; }
+struct Channel {                       // what the thread that finishes a channel's statistics needs
+    int   c, mine;
+    float gamma, beta, run_mean, run_var, bias;
 };
 
-// Where a thread works: its oct, its pixels p0 + row, p0 + row + ROWS, ...
-template <int SO> struct Part {
-    int    t, slab, chunk, oct, p0, p1, rounds;
-    size_t at0, pace;
-    __device__ Part(const NormArgs &a) {
-        constexpr int ROWS = THREADS / SO;
-        t = (int)threadIdx.x;
-        slab = (int)blockIdx.x % a.slabs;
-        chunk = (int)blockIdx.x / a.slabs;
-        oct = slab * SO + t % SO;
-        p0 = chunk * a.per_chunk;
-        p1 = min(a.pixels, p0 + a.per_chunk);
-        const int row = t / SO;
-        rounds = oct < a.octs && p0 + row < p1 ? (p1 - p0 - row + ROWS - 1) / ROWS : 0;
-        at0 = (size_t)(p0 + row) * a.octs + oct;
-        pace = (size_t)ROWS * a.octs;
-    }
-};
-
-template <class T, int SO, int D>
-static __global__ void __launch_bounds__(THREADS, 1) norm_fwd_kernel(const NormArgs a) {
-    constexpr int W = 8 * SO, GROUPS = THREADS / W;
-    extern __shared__ uint4 kept_raw[];
-    Pack<T> *kept = (Pack<T> *)kept_raw, *ring = kept + a.keep * THREADS;      // ring: r, D rounds
-    __shared__ float red[WARPS][2][MOST_SLAB], sum[2][MOST_SLAB], first[MOST_SLAB];
-    __shared__ float coef[2][MOST_SLAB], joined[2][THREADS];
-    after_previous();
-    const Part<SO> me(a);
-    const int t = me.t, rounds = me.rounds, stats = a.op.gamma && a.op.batch_stats;
-    const Order<D> order = { rounds, min(rounds, a.keep), max(rounds - a.keep, 0) };
-    float *part = a.part + (size_t)me.slab * a.chunks * 2 * W;
-    // what the threads that finish the statistics will need
-    const int c = me.slab * W + t, mine = t < W && c < a.c && a.op.gamma;
-    const float gamma = mine ? a.op.gamma[c] : 0, beta = mine ? a.op.beta[c] : 0;
-    const float run_mean = mine ? a.op.run_mean[c] : 0, run_var = mine ? a.op.run_var[c] : 0;
+template <int TV>
+static __device__ __forceinline__ Channel channel_of(const NormArgs &a, const ThreadWork<TV> &me) {
+    const int c = me.tile * 8 * TV + me.t, mine = me.t < 8 * TV && c < a.c && a.op.gamma;
+    Channel ch = { c, mine };
+    ch.gamma = mine ? a.op.gamma[c] : 0, ch.beta = mine ? a.op.beta[c] : 0;
+    ch.run_mean = mine ? a.op.run_mean[c] : 0, ch.run_var = mine ? a.op.run_var[c] : 0;
     // a bias that x still lacks belongs to the mean, not to x
-    const float bias = mine && !a.write_x && a.bx ? a.bx[c] : 0;
+    ch.bias = mine && !a.write_x && a.bx ? a.bx[c] : 0;
+    return ch;
+}
 
-    if (stats || a.write_x) {
-        auto run_ahead = [&](int j) {
-            if (j < rounds) {
-                const size_t at = me.at0 + order.round(j) * me.pace;
-                fetch<T>(&kept[order.place(j) * THREADS + t], a.x, at);
-                if (a.r) fetch<T>(&ring[j % D * THREADS + t], a.r, at);
-            }
-            fetched_group();
-        };
-        for (int j = 0; j < D; j++) run_ahead(j);
-        Oct shift, s, q, add;
+template <class T, int TV, int D>
+static __device__ __forceinline__ void fetch_x(const NormArgs &a, const ThreadWork<TV> &me,
+                                               const Order<D> &order, Pack<T> *kept, Pack<T> *ring,
+                                               int j) {
+    if (j < me.rounds) {
+        const size_t at = me.at(order.round(j));
+        fetch<T>(&kept[order.slot(j) * THREADS + me.t], a.x, at);
+        if (a.r) fetch<T>(&ring[j % D * THREADS + me.t], a.r, at);
+    }
+    fetched_group();
+}
+
+// Reads x, adds r and biases to it where there are any and writes it back; adds up its moments.
+template <class T, int TV, int D>
+static __device__ __forceinline__ Moments read_x(const NormArgs &a, const ThreadWork<TV> &me,
+                                                 const Order<D> &order, Pack<T> *kept,
+                                                 Pack<T> *ring) {
+    const int t = me.t;
+    for (int j = 0; j < D; j++) fetch_x(a, me, order, kept, ring, j);
+    Moments m;
+    Vec8 add;
+    #pragma unroll
+    for (int k = 0; k < 8; k++) m.shift.v[k] = m.s.v[k] = m.q.v[k] = 0;
+    if (a.write_x) {
+        const Vec8 br = vec8_of(a.br, me.vec, a.c);
+        add = vec8_of(a.bx, me.vec, a.c);
         #pragma unroll
-        for (int k = 0; k < 8; k++) shift.v[k] = s.v[k] = q.v[k] = 0;
+        for (int k = 0; k < 8; k++) add.v[k] += br.v[k];
+    }
+    for (int j = 0; j < me.rounds; j++) {
+        all_but_last<D - 1>();
+        Vec8 v = unpack(kept[order.slot(j) * THREADS + t]);
+        if (a.r) {
+            const Vec8 r = unpack(ring[j % D * THREADS + t]);
+            #pragma unroll
+            for (int k = 0; k < 8; k++) v.v[k] += r.v[k];
+        }
         if (a.write_x) {
-            const Oct br = oct_of(a.br, me.oct, a.c);
-            add = oct_of(a.bx, me.oct, a.c);
             #pragma unroll
-            for (int k = 0; k < 8; k++) add.v[k] += br.v[k];
+            for (int k = 0; k < 8; k++) v.v[k] += add.v[k];
+            const Pack<T> p = pack<T>(v);
+            pack_store<T>(a.x, me.at(order.round(j)), p);
+            if (j >= order.tail) kept[order.slot(j) * THREADS + t] = p;
+            v = unpack(p);                            // the statistics are of what is stored
         }
-        for (int j = 0; j < rounds; j++) {
-            all_but_last<D - 1>();
-            Oct v = unpack(kept[order.place(j) * THREADS + t]);
-            if (a.r) {
-                const Oct r = unpack(ring[j % D * THREADS + t]);
-                #pragma unroll
-                for (int k = 0; k < 8; k++) v.v[k] += r.v[k];
-            }
-            if (a.write_x) {
-                #pragma unroll
-                for (int k = 0; k < 8; k++) v.v[k] += add.v[k];
-                const Pack<T> p = pack<T>(v);
-                pack_store<T>(a.x, me.at0 + order.round(j) * me.pace, p);
-                if (j >= order.tail) kept[order.place(j) * THREADS + t] = p;
-                v = unpack(p);                        // the statistics are of what is stored
-            }
-            run_ahead(j + D);
-            if (j == 0) shift = v;
-            #pragma unroll
-            for (int k = 0; k < 8; k++) {
-                const float d = v.v[k] - shift.v[k];
-                s.v[k] += d;
-                q.v[k] += d * d;
-            }
-        }
-        if (stats) {
-            // all threads' sums to the first thread's first values as the common origin
-            if (t < SO)
-                #pragma unroll
-                for (int k = 0; k < 8; k++) first[8 * t + k] = shift.v[k];
-            __syncthreads();
-            #pragma unroll
-            for (int k = 0; k < 8; k++) {
-                const float d = rounds ? shift.v[k] - first[8 * (t % SO) + k] : 0;
-                q.v[k] += 2 * d * s.v[k] + (float)rounds * d * d;
-                s.v[k] += (float)rounds * d;
-            }
-            block_sums<SO>(s.v, q.v, red, sum);
-            if (t < W) {
-                const float mean = sum[0][t] / (float)(me.p1 - me.p0);
-                part[(me.chunk * 2) * W + t] = first[t] + mean;
-                part[(me.chunk * 2 + 1) * W + t] = fmaxf(sum[1][t] - sum[0][t] * mean, 0);
-            }
-            meet(a.barrier + me.slab * BARRIER_GAP, (unsigned)a.chunks);
-            // means and squares of all parts, from the first part's mean as the origin
-            float total = 0, square = 0;
-            const float origin = __ldcg(&part[t % W]);
-            for (int k = t / W; k < a.chunks; k += GROUPS) {
-                const float n = (float)(min(a.pixels, (k + 1) * a.per_chunk) - k * a.per_chunk);
-                const float d = __ldcg(&part[(k * 2) * W + t % W]) - origin;
-                total += n * d;
-                square += __ldcg(&part[(k * 2 + 1) * W + t % W]) + n * d * d;
-            }
-            joined[0][t] = total;
-            joined[1][t] = square;
-            __syncthreads();
-            if (t < W) first[t] = origin;
+        fetch_x(a, me, order, kept, ring, j + D);
+        if (j == 0) m.shift = v;
+        #pragma unroll
+        for (int k = 0; k < 8; k++) {
+            const float d = v.v[k] - m.shift.v[k];
+            m.s.v[k] += d;
+            m.q.v[k] += d * d;
         }
     }
-    if (t < W) {
-        float scale = c < a.c, offset = 0;
-        if (mine) {
-            float mean = run_mean, var = run_var;
-            if (stats) {
-                float total = 0, square = 0;
-                #pragma unroll
-                for (int k = 0; k < GROUPS; k++)
-                    total += joined[0][k * W + t], square += joined[1][k * W + t];
-                const float n = (float)a.pixels, m2 = fmaxf(square - total * total / n, 0),
-                            k = a.op.momentum;
-                mean = first[t] + total / n + bias;
-                var = m2 / n;
-                if (a.op.update && me.chunk == 0) {
-                    a.op.run_mean[c] = (1 - k) * run_mean + k * mean;
-                    a.op.run_var[c] = (1 - k) * run_var + k * (n > 1 ? m2 / (n - 1) : m2);
-                }
-            }
-            const float rstd = 1 / sqrtf(var + a.op.eps);
-            if (me.chunk == 0) {
-                a.op.mean[c] = mean;
-                a.op.rstd[c] = rstd;
-            }
-            scale = gamma * rstd;
-            offset = beta - (mean - bias) * scale;
-        }
-        coef[0][t] = scale;
-        coef[1][t] = offset;
-    }
-    __syncthreads();
+    return m;
+}
 
-    const int have = stats || a.write_x ? order.keep : 0;
-    Oct scale, offset;
+// The block's means and squared deviations, to part: all threads' sums are brought to the first
+// thread's first values as the common origin.
+template <int TV>
+static __device__ __forceinline__ void block_moments(const ThreadWork<TV> &me, Moments m,
+                                                     FwdShared &sh, float *part) {
+    constexpr int W = 8 * TV;
+    const int t = me.t;
+    if (t < TV)
+        #pragma unroll
+        for (int k = 0; k < 8; k++) sh.first[8 * t + k] = m.shift.v[k];
+    __syncthreads();
     #pragma unroll
     for (int k = 0; k < 8; k++) {
-        scale.v[k] = coef[0][8 * (t % SO) + k];
-        offset.v[k] = coef[1][8 * (t % SO) + k];
+        const float d = me.rounds ? m.shift.v[k] - sh.first[8 * (t % TV) + k] : 0;
+        m.q.v[k] += 2 * d * m.s.v[k] + (float)me.rounds * d * d;
+        m.s.v[k] += (float)me.rounds * d;
+    }
+    block_sums<TV>(m.s.v, m.q.v, sh.red, sh.sum);
+    if (t < W) {
+        const float mean = sh.sum[0][t] / (float)(me.p1 - me.p0);
+        part[(me.chunk * 2) * W + t] = sh.first[t] + mean;
+        part[(me.chunk * 2 + 1) * W + t] = fmaxf(sh.sum[1][t] - sh.sum[0][t] * mean, 0);
+    }
+}
+
+// Means and squared deviations of all chunks, from the first chunk's mean as the origin, to
+// sh.joined and sh.first.
+template <int TV>
+static __device__ __forceinline__ void join_chunks(const NormArgs &a, int t, const float *part,
+                                                   FwdShared &sh) {
+    constexpr int W = 8 * TV, GROUPS = THREADS / W;
+    float total = 0, square = 0;
+    const float origin = __ldcg(&part[t % W]);
+    for (int k = t / W; k < a.chunks; k += GROUPS) {
+        const float n = (float)(min(a.pixels, (k + 1) * a.per_chunk) - k * a.per_chunk);
+        const float d = __ldcg(&part[(k * 2) * W + t % W]) - origin;
+        total += n * d;
+        square += __ldcg(&part[(k * 2 + 1) * W + t % W]) + n * d * d;
+    }
+    sh.joined[0][t] = total;
+    sh.joined[1][t] = square;
+    __syncthreads();
+    if (t < W) sh.first[t] = origin;
+}
+
+// The channel's statistics, running ones included, and its y = leaky(coef[0] x + coef[1]).
+template <int TV>
+static __device__ __forceinline__ void finish_channel(const NormArgs &a, const ThreadWork<TV> &me,
+                                                      const Channel &ch, int stats, FwdShared &sh) {
+    constexpr int W = 8 * TV, GROUPS = THREADS / W;
+    const int t = me.t, c = ch.c;
+    float scale = c < a.c, offset = 0;
+    if (ch.mine) {
+        float mean = ch.run_mean, var = ch.run_var;
+        if (stats) {
+            float total = 0, square = 0;
+            #pragma unroll
+            for (int k = 0; k < GROUPS; k++)
+                total += sh.joined[0][k * W + t], square += sh.joined[1][k * W + t];
+            const float n = (float)a.pixels, m2 = fmaxf(square - total * total / n, 0),
+                        k = a.op.momentum;
+            mean = sh.first[t] + total / n + ch.bias;
+            var = m2 / n;
+            if (a.op.update && me.chunk == 0) {
+                a.op.run_mean[c] = (1 - k) * ch.run_mean + k * mean;
+                a.op.run_var[c] = (1 - k) * ch.run_var + k * (n > 1 ? m2 / (n - 1) : m2);
+            }
+        }
+        const float rstd = 1 / sqrtf(var + a.op.eps);
+        if (me.chunk == 0) {
+            a.op.mean[c] = mean;
+            a.op.rstd[c] = rstd;
+        }
+        scale = ch.gamma * rstd;
+        offset = ch.beta - (mean - ch.bias) * scale;
+    }
+    sh.coef[0][t] = scale;
+    sh.coef[1][t] = offset;
+}
+
+// Writes y: the first `have` rounds out of shared memory, the others from x.
+template <class T, int TV>
+static __device__ __forceinline__ void write_y(const NormArgs &a, const ThreadWork<TV> &me,
+                                               const FwdShared &sh, const Pack<T> *kept, int have) {
+    Vec8 scale, offset;
+    #pragma unroll
+    for (int k = 0; k < 8; k++) {
+        scale.v[k] = sh.coef[0][8 * (me.t % TV) + k];
+        offset.v[k] = sh.coef[1][8 * (me.t % TV) + k];
     }
     auto finish = [&](int i, Pack<T> p) {
-        Oct v = unpack(p);
+        Vec8 v = unpack(p);
         #pragma unroll
         for (int k = 0; k < 8; k++) {
             const float z = scale.v[k] * v.v[k] + offset.v[k];
-            v.v[k] = fmaxf(z, a.op.leak * z);             // the leak lies between 0 and 1
+            v.v[k] = fmaxf(z, a.op.leak * z);         // the leak lies between 0 and 1
         }
-        pack_store<T>(a.y, me.at0 + i * me.pace, pack<T>(v));
+        pack_store<T>(a.y, me.at(i), pack<T>(v));
     };
     #pragma unroll 4
-    for (int i = 0; i < have; i++) finish(i, kept[i * THREADS + t]);
+    for (int i = 0; i < have; i++) finish(i, kept[i * THREADS + me.t]);
     #pragma unroll 4
-    for (int i = have; i < rounds; i++) finish(i, pack_load<T>(a.x, me.at0 + i * me.pace));
+    for (int i = have; i < me.rounds; i++) finish(i, pack_load<T>(a.x, me.at(i)));
 }
 
-// The gradient behind the activation: dy, times the leak where the forward pass was negative.
-static __device__ Oct behind(const Oct &x, Oct dy, const Oct &scale, const Oct &offset,
-                             float leak) {
+template <class T, int TV, int D>
+static __global__ void __launch_bounds__(THREADS, 1) norm_fwd_kernel(const NormArgs a) {
+    extern __shared__ uint4 kept_raw[];
+    Pack<T> *kept = (Pack<T> *)kept_raw, *ring = kept + a.keep * THREADS;      // ring: r, D rounds
+    __shared__ FwdShared sh;
+    after_previous();
+    const ThreadWork<TV> me(a);
+    const Order<D> order(me.rounds, a.keep);
+    const int stats = a.op.gamma && a.op.batch_stats;
+    float *part = a.part + (size_t)me.tile * a.chunks * 2 * 8 * TV;
+    const Channel ch = channel_of(a, me);
+    if (stats || a.write_x) {
+        const Moments m = read_x(a, me, order, kept, ring);
+        if (stats) {
+            block_moments(me, m, sh, part);
+            meet(a.barrier + me.tile * BARRIER_GAP, (unsigned)a.chunks);
+            join_chunks<TV>(a, me.t, part, sh);
+        }
+    }
+    if (me.t < 8 * TV) finish_channel(a, me, ch, stats, sh);
+    __syncthreads();
+    write_y(a, me, sh, kept, stats || a.write_x ? order.keep : 0);
+}
+
+// ---- backward ----------------------------------------------------------------------------------
+
+struct BwdShared {
+    float red[WARPS][2][TILE_CHANNELS], sum[2][TILE_CHANNELS], joined[2][THREADS];
+};
+
+struct Line {
+    Vec8 scale, offset;
+}; // y = leaky(scale x + offset)
+
+template <int TV>
+static __device__ __forceinline__ Line line_of(const NormArgs &a, const ThreadWork<TV> &me) {
+    const Vec8 beta = vec8_of(a.op.beta, me.vec, a.c), bias = vec8_of(a.bx, me.vec, a.c);
+    const Vec8 mean = vec8_of(a.op.gamma ? a.op.mean : NULL, me.vec, a.c);
+    const Vec8 rstd = vec8_of(a.op.gamma ? a.op.rstd : NULL, me.vec, a.c);
+    Line l;
+    l.scale = vec8_of(a.op.gamma, me.vec, a.c);
+    #pragma unroll
+    for (int k = 0; k < 8; k++) {
+        l.scale.v[k] = a.op.gamma ? l.scale.v[k] * rstd.v[k] : 1;
+        l.offset.v[k] = a.op.gamma ? beta.v[k] - (mean.v[k] - bias.v[k]) * l.scale.v[k] : 0;
+    }
+    return l;
+}
+
+// The gradient with respect to scale x + offset: dy, times the leak where that was negative.
+static __device__ Vec8 activation_grad(const Vec8 &x, Vec8 dy, const Line &l, float leak) {
     #pragma unroll
     for (int k = 0; k < 8; k++)
-        if (!(scale.v[k] * x.v[k] + offset.v[k] > 0)) dy.v[k] *= leak;
+        if (!(l.scale.v[k] * x.v[k] + l.offset.v[k] > 0)) dy.v[k] *= leak;
     return dy;
 }
 
-template <class T, int SO, int D>
-static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormArgs a) {
-    constexpr int W = 8 * SO, GROUPS = THREADS / W;
-    extern __shared__ uint4 kept_raw[];
-    Pack<T> *kept = (Pack<T> *)kept_raw;               // x and dy of each round; then dx as it was, D rounds
-    Pack<T> *ring = kept + 2 * a.keep * THREADS;
-    __shared__ float red[WARPS][2][MOST_SLAB], sum[2][MOST_SLAB], joined[2][THREADS];
-    after_previous();
-    const Part<SO> me(a);
-    const int t = me.t, rounds = me.rounds;
-    float *part = a.part + (size_t)me.slab * a.chunks * 2 * W;
-    const Order<D> order = { rounds, min(rounds, a.keep), max(rounds - a.keep, 0) };
+// kept holds x and dy of each round.
+template <class T, int TV, int D>
+static __device__ __forceinline__ void fetch_x_dy(const NormArgs &a, const ThreadWork<TV> &me,
+                                                  const Order<D> &order, Pack<T> *kept, int j) {
+    if (j < me.rounds) {
+        const size_t at = me.at(order.round(j));
+        fetch<T>(&kept[2 * order.slot(j) * THREADS + me.t], a.x, at);
+        fetch<T>(&kept[(2 * order.slot(j) + 1) * THREADS + me.t], a.dy, at);
+    }
+    fetched_group();
+}
 
-    auto run_ahead = [&](int j) {
-        if (j < rounds) {
-            const size_t at = me.at0 + order.round(j) * me.pace;
-            fetch<T>(&kept[2 * order.place(j) * THREADS + t], a.x, at);
-            fetch<T>(&kept[(2 * order.place(j) + 1) * THREADS + t], a.dy, at);
-        }
-        fetched_group();
-    };
-    if (a.sums)
-        for (int j = 0; j < D; j++) run_ahead(j);
-
-    Oct scale, offset, s, q;                           // y = leaky(scale x + offset)
-    {
-        const Oct beta = oct_of(a.op.beta, me.oct, a.c), bias = oct_of(a.bx, me.oct, a.c);
-        const Oct mean = oct_of(a.op.gamma ? a.op.mean : NULL, me.oct, a.c);
-        const Oct rstd = oct_of(a.op.gamma ? a.op.rstd : NULL, me.oct, a.c);
-        scale = oct_of(a.op.gamma, me.oct, a.c);
+// This thread's sums of dz and dz x; the mean is taken off x at the end.
+template <class T, int TV, int D>
+static __device__ __forceinline__ void sum_gradients(const NormArgs &a, const ThreadWork<TV> &me,
+                                                     const Order<D> &order, const Line &l,
+                                                     Pack<T> *kept, Vec8 &s, Vec8 &q) {
+    for (int j = 0; j < me.rounds; j++) {
+        all_but_last<D - 1>();
+        const Vec8 x = unpack(kept[2 * order.slot(j) * THREADS + me.t]);
+        const Vec8 dy = unpack(kept[(2 * order.slot(j) + 1) * THREADS + me.t]);
+        fetch_x_dy(a, me, order, kept, j + D);
+        const Vec8 dz = activation_grad(x, dy, l, a.op.leak);
         #pragma unroll
         for (int k = 0; k < 8; k++) {
-            scale.v[k] = a.op.gamma ? scale.v[k] * rstd.v[k] : 1;
-            offset.v[k] = a.op.gamma ? beta.v[k] - (mean.v[k] - bias.v[k]) * scale.v[k] : 0;
-            s.v[k] = q.v[k] = 0;
+            s.v[k] += dz.v[k];
+            q.v[k] += dz.v[k] * x.v[k];
         }
     }
-    if (a.sums)
-        for (int j = 0; j < rounds; j++) {
-            all_but_last<D - 1>();
-            const Oct x = unpack(kept[2 * order.place(j) * THREADS + t]);
-            const Oct dy = unpack(kept[(2 * order.place(j) + 1) * THREADS + t]);
-            run_ahead(j + D);
-            const Oct dz = behind(x, dy, scale, offset, a.op.leak);
-            #pragma unroll
-            for (int k = 0; k < 8; k++) {
-                s.v[k] += dz.v[k];
-                q.v[k] += dz.v[k] * x.v[k];               // the mean is taken off at the end
-            }
-        }
+}
 
-    // what the last part needs from memory: rounds that were not kept, into places that come free, and dx
-    const int have = a.sums ? order.keep : 0;
-    auto ahead_again = [&](int i) {
-        if (i < rounds && a.y) {
-            const size_t at = me.at0 + i * me.pace;
-            const int place = (i - have) % D;
-            if (i >= have) fetch<T>(&kept[2 * place * THREADS + t], a.x, at);
-            if (i >= have) fetch<T>(&kept[(2 * place + 1) * THREADS + t], a.dy, at);
-            if (a.op.add_dx) fetch<T>(&ring[i % D * THREADS + t], a.y, at);
-        }
-        fetched_group();
-    };
-    for (int i = 0; i < D; i++) ahead_again(i);
-
-    if (a.sums) {
-        block_sums<SO>(s.v, q.v, red, sum);
-        if (t < 2 * W) part[me.chunk * 2 * W + t] = sum[t / W][t % W];
-        const int channel = me.slab * W + t % W, mine = t < W && channel < a.c;
-        const float rstd = mine ? a.op.rstd[channel] : 0, gamma = mine ? a.op.gamma[channel] : 0;
-        const float mean = mine ? a.op.mean[channel] - (a.bx ? a.bx[channel] : 0) : 0;
-        float total[2] = { 0, 0 };
-        meet(a.barrier + me.slab * BARRIER_GAP, (unsigned)a.chunks);
-        for (int k = t / W; k < a.chunks; k += GROUPS) {
-            total[0] += __ldcg(&part[(k * 2) * W + t % W]);
-            total[1] += __ldcg(&part[(k * 2 + 1) * W + t % W]);
-        }
-        joined[0][t] = total[0];
-        joined[1][t] = total[1];
-        __syncthreads();
-        if (t < W) {
-            float all = 0, dot = 0;                   // of dz; of dz times the normalised x
-            #pragma unroll
-            for (int k = 0; k < GROUPS; k++)
-                all += joined[0][k * W + t], dot += joined[1][k * W + t];
-            dot = (dot - mean * all) * rstd;
-            if (me.chunk == 0 && mine && a.dbeta) a.dbeta[channel] += all;
-            if (me.chunk == 0 && mine && a.dgamma) a.dgamma[channel] += dot;
-            // dx = scale dz - k1 - k2 x
-            const float k2 = gamma * rstd * rstd * dot / (float)a.pixels;
-            sum[0][t] = a.op.batch_stats ? gamma * rstd * all / (float)a.pixels - mean * k2 : 0;
-            sum[1][t] = a.op.batch_stats ? k2 : 0;
-        }
-        __syncthreads();
+// All blocks' sums: adds them to the parameters' gradients and leaves k1 and k2 of
+// dx = scale dz - k1 - k2 x in sh.sum.
+template <int TV>
+static __device__ __forceinline__ void join_sums(const NormArgs &a, const ThreadWork<TV> &me,
+                                                 Vec8 &s, Vec8 &q, BwdShared &sh) {
+    constexpr int W = 8 * TV, GROUPS = THREADS / W;
+    const int t = me.t;
+    float *part = a.part + (size_t)me.tile * a.chunks * 2 * W;
+    block_sums<TV>(s.v, q.v, sh.red, sh.sum);
+    if (t < 2 * W) part[me.chunk * 2 * W + t] = sh.sum[t / W][t % W];
+    const int channel = me.tile * W + t % W, mine = t < W && channel < a.c;
+    const float rstd = mine ? a.op.rstd[channel] : 0, gamma = mine ? a.op.gamma[channel] : 0;
+    const float mean = mine ? a.op.mean[channel] - (a.bx ? a.bx[channel] : 0) : 0;
+    float total[2] = { 0, 0 };
+    meet(a.barrier + me.tile * BARRIER_GAP, (unsigned)a.chunks);
+    for (int k = t / W; k < a.chunks; k += GROUPS) {
+        total[0] += __ldcg(&part[(k * 2) * W + t % W]);
+        total[1] += __ldcg(&part[(k * 2 + 1) * W + t % W]);
     }
-    if (!a.y) return;
+    sh.joined[0][t] = total[0];
+    sh.joined[1][t] = total[1];
+    __syncthreads();
+    if (t < W) {
+        float all = 0, dot = 0;                       // of dz; of dz times the normalised x
+        #pragma unroll
+        for (int k = 0; k < GROUPS; k++)
+            all += sh.joined[0][k * W + t], dot += sh.joined[1][k * W + t];
+        dot = (dot - mean * all) * rstd;
+        if (me.chunk == 0 && mine && a.dbeta) a.dbeta[channel] += all;
+        if (me.chunk == 0 && mine && a.dgamma) a.dgamma[channel] += dot;
+        const float k2 = gamma * rstd * rstd * dot / (float)a.pixels;
+        sh.sum[0][t] = a.op.batch_stats ? gamma * rstd * all / (float)a.pixels - mean * k2 : 0;
+        sh.sum[1][t] = a.op.batch_stats ? k2 : 0;
+    }
+    __syncthreads();
+}
 
-    Oct k1, k2;
+// What write_dx needs from memory: rounds that were not kept, into slots that are free by then, and
+// the dx to add to.
+template <class T, int TV, int D>
+static __device__ __forceinline__ void fetch_again(const NormArgs &a, const ThreadWork<TV> &me,
+                                                   int have, Pack<T> *kept, Pack<T> *ring, int i) {
+    if (i < me.rounds && a.y) {
+        const size_t at = me.at(i);
+        const int slot = (i - have) % D;
+        if (i >= have) fetch<T>(&kept[2 * slot * THREADS + me.t], a.x, at);
+        if (i >= have) fetch<T>(&kept[(2 * slot + 1) * THREADS + me.t], a.dy, at);
+        if (a.op.add_dx) fetch<T>(&ring[i % D * THREADS + me.t], a.y, at);
+    }
+    fetched_group();
+}
+
+template <class T, int TV, int D>
+static __device__ __forceinline__ void write_dx(const NormArgs &a, const ThreadWork<TV> &me,
+                                                int have, const Line &l, const BwdShared &sh,
+                                                Pack<T> *kept, Pack<T> *ring) {
+    const int t = me.t;
+    Vec8 k1, k2;
     #pragma unroll
     for (int k = 0; k < 8; k++) {
-        k1.v[k] = a.sums ? sum[0][8 * (t % SO) + k] : 0;
-        k2.v[k] = a.sums ? sum[1][8 * (t % SO) + k] : 0;
+        k1.v[k] = a.sums ? sh.sum[0][8 * (t % TV) + k] : 0;
+        k2.v[k] = a.sums ? sh.sum[1][8 * (t % TV) + k] : 0;
     }
-    for (int i = 0; i < rounds; i++) {
+    for (int i = 0; i < me.rounds; i++) {
         all_but_last<D - 1>();
-        const int place = i < have ? i : (i - have) % D;
-        const Oct x = unpack(kept[2 * place * THREADS + t]),
-                  dy = unpack(kept[(2 * place + 1) * THREADS + t]);
-        Oct old;
+        const int slot = i < have ? i : (i - have) % D;
+        const Vec8 x = unpack(kept[2 * slot * THREADS + t]),
+                   dy = unpack(kept[(2 * slot + 1) * THREADS + t]);
+        Vec8 old;
         if (a.op.add_dx) old = unpack(ring[i % D * THREADS + t]);
-        ahead_again(i + D);
-        Oct g = behind(x, dy, scale, offset, a.op.leak);
+        fetch_again<T, TV, D>(a, me, have, kept, ring, i + D);
+        Vec8 g = activation_grad(x, dy, l, a.op.leak);
         #pragma unroll
-        for (int k = 0; k < 8; k++) g.v[k] = scale.v[k] * g.v[k] - k1.v[k] - k2.v[k] * x.v[k];
+        for (int k = 0; k < 8; k++) g.v[k] = l.scale.v[k] * g.v[k] - k1.v[k] - k2.v[k] * x.v[k];
         if (a.op.add_dx)
             #pragma unroll
             for (int k = 0; k < 8; k++) g.v[k] += old.v[k];
-        pack_store<T>(a.y, me.at0 + i * me.pace, pack<T>(g));
+        pack_store<T>(a.y, me.at(i), pack<T>(g));
     }
 }
 
-// ---- launching -----------------------------------------------------------------------------------
-
-typedef void Kernel(const NormArgs);
-enum { AHEAD_FWD = 6, AHEAD_BWD = 3 };         // rounds that copies run ahead; 1 where there is little room
-
-template <class T, int SO> static Kernel *kernel_for(int backward, int deep) {
-    if (backward) return deep ? norm_bwd_kernel<T, SO, AHEAD_BWD> : norm_bwd_kernel<T, SO, 1>;
-    return deep ? norm_fwd_kernel<T, SO, AHEAD_FWD> : norm_fwd_kernel<T, SO, 1>;
+template <class T, int TV, int D>
+static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormArgs a) {
+    extern __shared__ uint4 kept_raw[];
+    Pack<T> *kept = (Pack<T> *)kept_raw;               // x and dy of each round, ...
+    Pack<T> *ring = kept + 2 * a.keep * THREADS;       // ... then dx as it was, D rounds
+    __shared__ BwdShared sh;
+    after_previous();
+    const ThreadWork<TV> me(a);
+    const Order<D> order(me.rounds, a.keep);
+    if (a.sums)
+        for (int j = 0; j < D; j++) fetch_x_dy(a, me, order, kept, j);
+    const Line l = line_of(a, me);
+    Vec8 s, q;
+    #pragma unroll
+    for (int k = 0; k < 8; k++) s.v[k] = q.v[k] = 0;
+    if (a.sums) sum_gradients(a, me, order, l, kept, s, q);
+    const int have = a.sums ? order.keep : 0;
+    for (int i = 0; i < D; i++) fetch_again<T, TV, D>(a, me, have, kept, ring, i);
+    if (a.sums) join_sums(a, me, s, q, sh);
+    if (a.y) write_dx<T, TV, D>(a, me, have, l, sh, kept, ring);
 }
 
-static Kernel *kernel_of(int half, int backward, int so, int deep) {
+// ---- launching ---------------------------------------------------------------------------------
+
+typedef void NormKernel(const NormArgs);
+enum { AHEAD_FWD = 6, AHEAD_BWD = 3 };  // rounds that copies run ahead; 1 where memory is short
+
+template <class T, int TV> static NormKernel *kernel_for(int backward, int deep) {
+    if (backward) return deep ? norm_bwd_kernel<T, TV, AHEAD_BWD> : norm_bwd_kernel<T, TV, 1>;
+    return deep ? norm_fwd_kernel<T, TV, AHEAD_FWD> : norm_fwd_kernel<T, TV, 1>;
+}
+
+static NormKernel *kernel_of(int half, int backward, int tv, int deep) {
     if (half)
-        return so == 4   ? kernel_for<bf16, 4>(backward, deep)
-               : so == 2 ? kernel_for<bf16, 2>(backward, deep)
+        return tv == 4   ? kernel_for<bf16, 4>(backward, deep)
+               : tv == 2 ? kernel_for<bf16, 2>(backward, deep)
                          : kernel_for<bf16, 1>(backward, deep);
-    return so == 4   ? kernel_for<float, 4>(backward, deep)
-           : so == 2 ? kernel_for<float, 2>(backward, deep)
+    return tv == 4   ? kernel_for<float, 4>(backward, deep)
+           : tv == 2 ? kernel_for<float, 2>(backward, deep)
                      : kernel_for<float, 1>(backward, deep);
 }
 
@@ -428,10 +425,10 @@ void cuda_norm_start(Dev *dev) {
                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)dynamic_smem(cuda)),
                     "preparing norms");
     // all blocks together are no more than multiprocessors
-    cuda_reserve_partial(dev, (size_t)cuda->sms * 2 * MOST_SLAB * sizeof(float));
+    cuda_reserve_partial(dev, (size_t)cuda->sms * 2 * TILE_CHANNELS * sizeof(float));
     cuda->barrier =
-        (unsigned *)dev->be.alloc(dev, MOST_SLABS * BARRIER_GAP * sizeof(unsigned), "barriers");
-    dev->be.zero(dev, cuda->barrier, MOST_SLABS * BARRIER_GAP * sizeof(unsigned));
+        (unsigned *)dev->be.alloc(dev, MAX_TILES * BARRIER_GAP * sizeof(unsigned), "barriers");
+    dev->be.zero(dev, cuda->barrier, MAX_TILES * BARRIER_GAP * sizeof(unsigned));
 }
 
 // How many rounds can be kept: all, or at least twice as many as copies run ahead.
@@ -445,17 +442,17 @@ static int rounds_kept(const Cuda *cuda, int rounds, int ahead, size_t kept, siz
 
 static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
     Cuda *cuda = cuda_of(dev);
-    a->octs = octs_of(x);
+    a->vecs = vecs_of(x);
     a->c = x->c;
     a->pixels = pixels_of(x);
-    const int so = a->octs >= 4 ? 4 : a->octs >= 2 ? 2 : 1;
-    a->slabs = (a->octs + so - 1) / so;
-    if (a->slabs > MOST_SLABS || a->slabs > cuda->sms) {
+    const int tv = a->vecs >= 4 ? 4 : a->vecs >= 2 ? 2 : 1;
+    a->tiles = (a->vecs + tv - 1) / tv;
+    if (a->tiles > MAX_TILES || a->tiles > cuda->sms) {
         err_set(&dev->err, ERR_ARG, "a norm over %d channels is more than this device can do",
                 x->c);
         return;
     }
-    const int rows = THREADS / so, most = cuda->sms / a->slabs;
+    const int rows = THREADS / tv, most = cuda->sms / a->tiles;
     a->chunks = (a->pixels + rows - 1) / rows < most ? (a->pixels + rows - 1) / rows : most;
     a->per_chunk = (a->pixels + a->chunks - 1) / a->chunks;
     a->chunks = (a->pixels + a->per_chunk - 1) / a->per_chunk;
@@ -472,8 +469,8 @@ static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
         a->keep = rounds_kept(cuda, rounds, ahead, kept, ring);
     }
     cuda_failed(dev,
-                launch_early(cuda, kernel_of(cuda->half, backward, so, deep),
-                             (unsigned)(a->slabs * a->chunks), THREADS,
+                launch_early(cuda, kernel_of(cuda->half, backward, tv, deep),
+                             (unsigned)(a->tiles * a->chunks), THREADS,
                              (size_t)a->keep * kept + ring * (size_t)ahead, 1, *a),
                 backward ? "norm_bwd" : "norm_fwd");
 }
@@ -505,80 +502,7 @@ static void norm_bwd(Dev *dev, const Norm *op, const Tensor *x, const Tensor *dy
     if (dx) cuda_set_pending(dev, dx, NULL);
 }
 
-// ---- pooling -------------------------------------------------------------------------------------
-
-enum { POOL_OCTS = 16, POOL_LANES = 16 };
-
-// A block takes 16 octs of an image, 16 threads each.
-template <class T>
-static __global__ void pool_fwd_kernel(const void *x, float *y, int octs, int c, int hw) {
-    __shared__ Oct part[POOL_LANES][POOL_OCTS];
-    const int o = (int)threadIdx.x, lane = (int)threadIdx.y, n = (int)blockIdx.y;
-    const int oct = (int)blockIdx.x * POOL_OCTS + o;
-    Oct s;
-    #pragma unroll
-    for (int k = 0; k < 8; k++) s.v[k] = 0;
-    for (int p = lane; oct < octs && p < hw; p += POOL_LANES) {
-        const Oct v = unpack(pack_load<T>(x, ((size_t)n * hw + p) * octs + oct));
-        #pragma unroll
-        for (int k = 0; k < 8; k++) s.v[k] += v.v[k];
-    }
-    part[lane][o] = s;
-    __syncthreads();
-    const int i = lane * POOL_OCTS + o, ch = (int)blockIdx.x * POOL_OCTS * 8 + i;
-    if (i >= 8 * POOL_OCTS || ch >= c) return;
-    float all = 0;
-    for (int l = 0; l < POOL_LANES; l++) all += part[l][i / 8].v[i % 8];
-    y[(size_t)n * c + ch] = all / (float)hw;
-}
-
-template <class T>
-static __global__ void pool_bwd_kernel(const float *dy, void *dx, size_t n, int octs, int c,
-                                       int hw) {
-    const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    const size_t image = i / (size_t)octs / (size_t)hw;
-    Oct v = oct_of(dy + image * c, (int)(i % (size_t)octs), c);
-    #pragma unroll
-    for (int k = 0; k < 8; k++) v.v[k] /= (float)hw;
-    pack_store<T>(dx, i, pack<T>(v));
-}
-
-static void pool_fwd(Dev *dev, const Tensor *x, Tensor *y) {
-    Cuda *cuda = cuda_of(dev);
-    if (dev->err.kind) return;
-    cuda_settle(dev, x);
-    const int octs = octs_of(x), hw = x->h * x->w;
-    const dim3 grid(blocks_for((size_t)octs, POOL_OCTS), (unsigned)x->n),
-        block(POOL_OCTS, POOL_LANES);
-    if (cuda->half)
-        pool_fwd_kernel<bf16>
-            <<<grid, block, 0, cuda->stream>>>(x->p, (float *)y->p, octs, x->c, hw);
-    else
-        pool_fwd_kernel<float>
-            <<<grid, block, 0, cuda->stream>>>(x->p, (float *)y->p, octs, x->c, hw);
-    cuda_launched(dev, "pool_fwd");
-}
-
-static void pool_bwd(Dev *dev, const Tensor *dy, Tensor *dx) {
-    Cuda *cuda = cuda_of(dev);
-    if (dev->err.kind) return;
-    const int octs = octs_of(dx), hw = dx->h * dx->w;
-    const size_t n = (size_t)pixels_of(dx) * octs;
-    const unsigned grid = blocks_for(n, 256);
-    if (cuda->half)
-        pool_bwd_kernel<bf16>
-            <<<grid, 256, 0, cuda->stream>>>((const float *)dy->p, dx->p, n, octs, dx->c, hw);
-    else
-        pool_bwd_kernel<float>
-            <<<grid, 256, 0, cuda->stream>>>((const float *)dy->p, dx->p, n, octs, dx->c, hw);
-    cuda_launched(dev, "pool_bwd");
-    cuda_set_pending(dev, dx, NULL);
-}
-
 void cuda_norm_table(Backend *be) {
     be->norm_fwd = norm_fwd;
     be->norm_bwd = norm_bwd;
-    be->pool_fwd = pool_fwd;
-    be->pool_bwd = pool_bwd;
 }

@@ -12,7 +12,7 @@ static __device__ double warp_sum(double s) {
     return s;
 }
 
-// ---- the head and its losses ---------------------------------------------------------------------
+// ---- the head and its losses -------------------------------------------------------------------
 
 enum { HEAD_THREADS = 1024 };
 
@@ -30,7 +30,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
         int where = classes;
         for (int c = lane; c < classes; c += 32)
             if (p[c] > best || where == classes) best = p[c], where = c;
-        for (int d = 16; d > 0; d /= 2) {           // of equal ones the first; lanes without any lose
+        for (int d = 16; d > 0; d /= 2) {         // of equal ones the first; lanes without any lose
             const float other = __shfl_xor_sync(~0u, best, d);
             const int there = __shfl_xor_sync(~0u, where, d);
             if (there < classes &&
@@ -100,7 +100,7 @@ static void watch(Dev *dev, const Watch *o, const real *sums, StepState *now, re
     cuda_launched(dev, "watch");
 }
 
-// ---- chains and attacks --------------------------------------------------------------------------
+// ---- chains and attacks ------------------------------------------------------------------------
 
 // As ref.c says: the inner moves share one gradient.
 static __global__ void langevin_kernel(float *x, const float *g, size_t n, Move m, Rng key,
@@ -222,7 +222,7 @@ static void attack_move(Dev *dev, Tensor *x, const Tensor *g, const real *x0, At
     cuda_launched(dev, "attack_move");
 }
 
-// ---- optimisers ----------------------------------------------------------------------------------
+// ---- optimisers --------------------------------------------------------------------------------
 
 // Four numbers a thread where the addresses allow it.
 static int in_fours(const void *a, const void *b, const void *c, const void *d) {

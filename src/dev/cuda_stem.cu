@@ -1,5 +1,5 @@
-// cuda_stem.cu - own convolutions: the stem, which reads plain images; the head, which is plain on both
-// sides; and plain loops for every shape that nothing better is made for.
+// cuda_stem.cu - own convolutions: the stem, which reads plain images; the head, which is plain on
+// both sides; and plain loops for every shape that nothing better is made for.
 #include "dev/cuda.cuh"
 
 struct Geometry {
@@ -10,17 +10,17 @@ static Geometry geometry(const Conv *c, const Tensor *x, const Tensor *y) {
     return { x->n, x->c, y->c, x->h, x->w, y->h, y->w, c->size, c->stride, c->pad };
 }
 
-// ---- from plain images to octs -------------------------------------------------------------------
+// ---- from plain images to vectors --------------------------------------------------------------
 
-// A thread makes one oct of one pixel. w: [in][size][size][8 * octs].
+// A thread makes one vector of one pixel. w: [in][size][size][8 * vecs].
 template <class T>
 static __global__ void stem_fwd_kernel(Geometry g, const float *x, const float *w, const float *b,
                                        void *y) {
-    const int octs = (g.out + 7) / 8, i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (i >= g.n * g.yh * g.yw * octs) return;
-    const int oct = i % octs, pixel = i / octs, q = pixel % g.yw, p = pixel / g.yw % g.yh;
+    const int vecs = (g.out + 7) / 8, i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= g.n * g.yh * g.yw * vecs) return;
+    const int vec = i % vecs, pixel = i / vecs, q = pixel % g.yw, p = pixel / g.yw % g.yh;
     const float *image = x + (size_t)(pixel / g.yw / g.yh) * g.in * g.xh * g.xw;
-    Oct s = oct_of(b, oct, g.out);
+    Vec8 s = vec8_of(b, vec, g.out);
     for (int c = 0; c < g.in; c++)
         for (int u = 0; u < g.size; u++) {
             const int r = p * g.stride + u - g.pad;
@@ -31,7 +31,7 @@ static __global__ void stem_fwd_kernel(Geometry g, const float *x, const float *
                 const float a = image[((size_t)c * g.xh + r) * g.xw + col];
                 const float4 *wp =
                     (const float4 *)(w +
-                                     ((size_t)((c * g.size + u) * g.size + v) * octs + oct) * 8);
+                                     ((size_t)((c * g.size + u) * g.size + v) * vecs + vec) * 8);
                 const float4 lo = wp[0], hi = wp[1];
                 s.v[0] += a * lo.x, s.v[1] += a * lo.y, s.v[2] += a * lo.z, s.v[3] += a * lo.w;
                 s.v[4] += a * hi.x, s.v[5] += a * hi.y, s.v[6] += a * hi.z, s.v[7] += a * hi.w;
@@ -43,7 +43,7 @@ static __global__ void stem_fwd_kernel(Geometry g, const float *x, const float *
 // A thread makes one pixel of up to four channels.
 template <class T>
 static __global__ void stem_dx_kernel(Geometry g, const void *dy, const float *w, float *dx) {
-    const int octs = (g.out + 7) / 8, i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    const int vecs = (g.out + 7) / 8, i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= g.n * g.xh * g.xw) return;
     const int c0 = 4 * (int)blockIdx.y, q = i % g.xw, p = i / g.xw % g.xh, n = i / g.xw / g.xh;
     const int taps = g.size * g.size;
@@ -54,15 +54,15 @@ static __global__ void stem_dx_kernel(Geometry g, const void *dy, const float *w
         for (int v = 0; v < g.size; v++) {
             const int col = q + g.pad - v;
             if (col < 0 || col % g.stride || col / g.stride >= g.yw) continue;
-            const size_t at = ((size_t)(n * g.yh + r / g.stride) * g.yw + col / g.stride) * octs;
-            for (int o = 0; o < octs; o++) {
-                const Oct d = unpack(pack_load<T>(dy, at + o));
+            const size_t at = ((size_t)(n * g.yh + r / g.stride) * g.yw + col / g.stride) * vecs;
+            for (int o = 0; o < vecs; o++) {
+                const Vec8 d = unpack(pack_load<T>(dy, at + o));
                 #pragma unroll
                 for (int c = 0; c < 4; c++) {
                     if (c0 + c >= g.in) break;
                     const float4 *wp =
                         (const float4 *)(w +
-                                         ((size_t)((c0 + c) * taps + u * g.size + v) * octs + o) *
+                                         ((size_t)((c0 + c) * taps + u * g.size + v) * vecs + o) *
                                              8);
                     const float4 lo = wp[0], hi = wp[1];
                     s[c] += d.v[0] * lo.x + d.v[1] * lo.y + d.v[2] * lo.z + d.v[3] * lo.w;
@@ -76,21 +76,22 @@ static __global__ void stem_dx_kernel(Geometry g, const void *dy, const float *w
         if (c0 + c < g.in) dx[((size_t)n * g.in + c0 + c) * g.xh * g.xw + i % (g.xh * g.xw)] = s[c];
 }
 
-// Partial sums [block][item][8] of the weights' gradients; an item is a tap of a channel, times an oct.
+// Partial sums [block][item][8] of the weights' gradients; an item is one tap of one input channel
+// for one vector of outputs.
 enum { DW_BLOCKS = 264, DW_THREADS = 256 };
 
 template <class T>
 static __global__ void stem_dw_kernel(Geometry g, const float *x, const void *dy, int items,
                                       float *part) {
     __shared__ float sums[DW_THREADS][9];
-    const int octs = (g.out + 7) / 8, taps = g.size * g.size, t = (int)threadIdx.x;
+    const int vecs = (g.out + 7) / 8, taps = g.size * g.size, t = (int)threadIdx.x;
     const int here = min(items - (int)blockIdx.y * DW_THREADS, DW_THREADS),
               lanes = DW_THREADS / here;
     const int item = (int)blockIdx.y * DW_THREADS + t % here, lane = t / here;
-    const int oct = item % octs, tap = item / octs % taps, c = item / octs / taps;
+    const int vec = item % vecs, tap = item / vecs % taps, c = item / vecs / taps;
     const int pixels = g.n * g.yh * g.yw, per = (pixels + (int)gridDim.x - 1) / (int)gridDim.x;
     const int end = min(pixels, ((int)blockIdx.x + 1) * per);
-    Oct s;
+    Vec8 s;
     #pragma unroll
     for (int k = 0; k < 8; k++) s.v[k] = 0;
     if (lane < lanes)
@@ -100,7 +101,7 @@ static __global__ void stem_dw_kernel(Geometry g, const float *x, const void *dy
                       col = q * g.stride + tap % g.size - g.pad;
             if (r < 0 || r >= g.xh || col < 0 || col >= g.xw) continue;
             const float a = x[(((size_t)n * g.in + c) * g.xh + r) * g.xw + col];
-            const Oct d = unpack(pack_load<T>(dy, (size_t)i * octs + oct));
+            const Vec8 d = unpack(pack_load<T>(dy, (size_t)i * vecs + vec));
             #pragma unroll
             for (int k = 0; k < 8; k++) s.v[k] += a * d.v[k];
         }
@@ -114,12 +115,12 @@ static __global__ void stem_dw_kernel(Geometry g, const float *x, const void *dy
     }
 }
 
-// dw += the partial sums, a block an item's channel. [item][8] is [in][tap][oct][8].
+// dw += the partial sums, a block an item's channel. [item][8] is [in][tap][vec][8].
 static __global__ void stem_dw_add_kernel(Geometry g, int items, int parts, const float *part,
                                           float *dw) {
     __shared__ float sums[128];
-    const int octs = (g.out + 7) / 8, taps = g.size * g.size, t = (int)threadIdx.x;
-    const int item = (int)blockIdx.x / 8, o = item % octs * 8 + (int)blockIdx.x % 8;
+    const int vecs = (g.out + 7) / 8, taps = g.size * g.size, t = (int)threadIdx.x;
+    const int item = (int)blockIdx.x / 8, o = item % vecs * 8 + (int)blockIdx.x % 8;
     float s = 0;
     for (int i = t; i < parts; i += 128) s += part[(size_t)i * items * 8 + blockIdx.x];
     sums[t] = s;
@@ -128,12 +129,12 @@ static __global__ void stem_dw_add_kernel(Geometry g, int items, int parts, cons
         if (t < d) sums[t] += sums[t + d];
     }
     if (t == 0 && o < g.out)
-        dw[(size_t)(o * g.in + item / octs / taps) * taps + item / octs % taps] += sums[0];
+        dw[(size_t)(o * g.in + item / vecs / taps) * taps + item / vecs % taps] += sums[0];
 }
 
-// ---- any layout, any shape: plain loops ----------------------------------------------------------
+// ---- any layout, any shape: plain loops --------------------------------------------------------
 
-struct View {                                 // an element by its place, plain or opaque
+struct View {                                 // elements by position, plain or opaque
     void *p;
     int   c, h, w, plain, half;
     __device__ size_t at(int n, int ch, int i, int j) const {
@@ -244,7 +245,7 @@ static __global__ void bias_grad_kernel(View dy, int n, float *db) {
     if (t == 0) db[o] += sums[0];
 }
 
-// ---- launching -----------------------------------------------------------------------------------
+// ---- launching ---------------------------------------------------------------------------------
 
 static View view(const Cuda *cuda, const Tensor *t, int plain) {
     return { t->p, t->c, t->h, t->w, plain, cuda->half };
@@ -256,7 +257,7 @@ void stem_fwd(Dev *dev, const Conv *c, const float *w, const Tensor *x, const fl
     Cuda *cuda = cuda_of(dev);
     const Geometry g = geometry(c, x, y);
     if (is_stem(c)) {
-        const unsigned grid = blocks_for((size_t)pixels_of(y) * octs_of(y), 128);
+        const unsigned grid = blocks_for((size_t)pixels_of(y) * vecs_of(y), 128);
         if (cuda->half)
             stem_fwd_kernel<bf16>
                 <<<grid, 128, 0, cuda->stream>>>(g, (const float *)x->p, w, b, y->p);
@@ -268,7 +269,7 @@ void stem_fwd(Dev *dev, const Conv *c, const float *w, const Tensor *x, const fl
             x->n, x->c, y->c, (const float *)x->p, w, b, (float *)y->p);
     } else {
         const View vx = view(cuda, x, c->x_plain), vy = view(cuda, y, c->y_plain);
-        const size_t outs = (size_t)pixels_of(y) * (c->y_plain ? y->c : 8 * octs_of(y));
+        const size_t outs = (size_t)pixels_of(y) * (c->y_plain ? y->c : 8 * vecs_of(y));
         plain_fwd_kernel<<<blocks_for(32 * outs, 128), 128, 0, cuda->stream>>>(g, vx, w, b, vy);
     }
     cuda_launched(dev, "conv_fwd");
@@ -284,13 +285,13 @@ void stem_dx(Dev *dev, const Conv *c, const float *w, const Tensor *dy, Tensor *
         else stem_dx_kernel<float><<<grid, 128, 0, cuda->stream>>>(g, dy->p, w, (float *)dx->p);
     } else {
         const View vx = view(cuda, dx, c->x_plain), vy = view(cuda, dy, c->y_plain);
-        const size_t ins = (size_t)pixels_of(dx) * (c->x_plain ? dx->c : 8 * octs_of(dx));
+        const size_t ins = (size_t)pixels_of(dx) * (c->x_plain ? dx->c : 8 * vecs_of(dx));
         plain_dx_kernel<<<blocks_for(ins, 128), 128, 0, cuda->stream>>>(g, vy, w, vx);
     }
     cuda_launched(dev, "conv_dx");
 }
 
-static int dw_items(const Conv *c) { return c->x.c * c->size * c->size * octs_of(&c->y); }
+static int dw_items(const Conv *c) { return c->x.c * c->size * c->size * vecs_of(&c->y); }
 
 size_t stem_partial(const Conv *c) { return (size_t)DW_BLOCKS * dw_items(c) * 8 * sizeof(float); }
 
@@ -323,7 +324,7 @@ void bias_grad(Dev *dev, const Conv *c, const Tensor *dy, float *db) {
     cuda_launched(dev, "the gradient of a bias");
 }
 
-// ---- probing -------------------------------------------------------------------------------------
+// ---- probing -----------------------------------------------------------------------------------
 
 enum { PROBES = 1024 };
 

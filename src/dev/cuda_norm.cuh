@@ -1,0 +1,115 @@
+// cuda_norm.cuh - what the norm's two kernels share: their arguments, the barrier between blocks,
+// sums over a block, copies that run ahead, and which thread works on what.
+#ifndef CUDA_NORM_CUH
+#define CUDA_NORM_CUH
+#include "dev/cuda.cuh"
+
+enum { TILE_CHANNELS = 32, MAX_TILES = 128, BARRIER_GAP = 8, THREADS = 512, WARPS = THREADS / 32 };
+
+struct NormArgs {
+    void        *x, *y;                // backward: y is dx
+    const void  *r, *dy;
+    const float *bx, *br;              // biases that x and r still lack, or NULL
+    Norm         op;
+    float       *dgamma, *dbeta;
+    float       *part;                 // [tile][chunk][2][tile's channels]
+    unsigned    *barrier;              // [tile], BARRIER_GAP apart
+    int          pixels, vecs, c, tiles, chunks, per_chunk;
+    int          keep;                 // rounds kept in shared memory
+    int          write_x, sums;        // forward: x changes; backward: sums are wanted
+};
+
+// Blocks of one tile wait until all `n` of them have arrived. barrier[0] counts them, barrier[1]
+// the meetings so far. One thread polls: more would slow down the blocks that still work.
+static __device__ void meet(unsigned *barrier, unsigned n) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        volatile unsigned *meetings = barrier + 1;
+        const unsigned before = *meetings;
+        __threadfence();
+        if (atomicAdd(barrier, 1) == n - 1) {
+            *(volatile unsigned *)barrier = 0;
+            __threadfence();
+            atomicAdd(barrier + 1, 1);
+        } else
+            while (*meetings == before) {}
+        __threadfence();
+    }
+    __syncthreads();
+}
+
+// Adds a[8] and b[8] up over all threads of the block that share a vector, to sum[0 .. 1][channel].
+template <int TV>
+static __device__ void block_sums(float a[8], float b[8], float red[WARPS][2][TILE_CHANNELS],
+                                  float sum[2][TILE_CHANNELS]) {
+    const int t = (int)threadIdx.x, lane = t & 31, warp = t >> 5;
+    #pragma unroll
+    for (int i = 0; i < 8; i++)
+        #pragma unroll
+        for (int d = TV; d < 32; d *= 2) {
+            a[i] += __shfl_xor_sync(~0u, a[i], d);
+            b[i] += __shfl_xor_sync(~0u, b[i], d);
+        }
+    if (lane < TV)
+        #pragma unroll
+        for (int i = 0; i < 8; i++) {
+            red[warp][0][8 * lane + i] = a[i];
+            red[warp][1][8 * lane + i] = b[i];
+        }
+    __syncthreads();
+    if (t < 2 * 8 * TV) {
+        const int which = t / (8 * TV), ch = t % (8 * TV);
+        float s = 0;
+        #pragma unroll
+        for (int w = 0; w < WARPS; w++) s += red[w][which][ch];
+        sum[which][ch] = s;
+    }
+    __syncthreads();
+}
+
+// ---- copies that run ahead ---------------------------------------------------------------------
+
+template <class T> static __device__ void fetch(Pack<T> *to, const void *base, size_t vec) {
+    const unsigned dst = (unsigned)__cvta_generic_to_shared(to);
+    const char *src = (const char *)base + vec * sizeof(Pack<T>);
+    #pragma unroll
+    for (unsigned i = 0; i < sizeof(Pack<T>); i += 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i), "l"(src + i)
+                     : "memory");
+}
+
+static __device__ void fetched_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+template <int N> static __device__ void all_but_last() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// The order in which rounds are read, and their slots in shared memory: those that will not be kept
+// come first, through the last D of the kept rounds' slots.
+template <int D> struct Order {
+    int rounds, keep, tail;
+    __device__ Order(int n, int kept) : rounds(n), keep(min(n, kept)), tail(max(n - kept, 0)) {}
+    __device__ int round(int j) const { return j < tail ? keep + j : j - tail; }
+    __device__ int slot(int j) const { return j < tail ? keep - D + j % D : j - tail; }
+};
+
+// What a thread works on: its vector, its pixels p0 + row, p0 + row + ROWS, ...
+template <int TV> struct ThreadWork {
+    int    t, tile, chunk, vec, p0, p1, rounds;
+    size_t at0, pace;                  // its first vector in memory; from one round to the next
+    __device__ ThreadWork(const NormArgs &a) {
+        constexpr int ROWS = THREADS / TV;
+        t = (int)threadIdx.x;
+        tile = (int)blockIdx.x % a.tiles;
+        chunk = (int)blockIdx.x / a.tiles;
+        vec = tile * TV + t % TV;
+        p0 = chunk * a.per_chunk;
+        p1 = min(a.pixels, p0 + a.per_chunk);
+        const int row = t / TV;
+        rounds = vec < a.vecs && p0 + row < p1 ? (p1 - p0 - row + ROWS - 1) / ROWS : 0;
+        at0 = (size_t)(p0 + row) * a.vecs + vec;
+        pace = (size_t)ROWS * a.vecs;
+    }
+    __device__ size_t at(int round) const { return at0 + round * pace; }
+};
+#endif
