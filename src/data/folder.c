@@ -207,24 +207,39 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     return rc;
 }
 
-int read_pictures(Set *s, const char *dir, int c, int side, Err *err) {
-    const DataOpts o = { .side = side, .channels = c };
+// Every picture of a folder, or of its subfolders where it has none itself.
+static int pictures_in(Pictures *p, const char *dir, Err *err) {
     const ClassPart all = { .cut = 0 };
     Names own, sub;
     if (!dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
-    if (is_half(dir, "test")) return read_folder(s, dir, HALF_TEST, &o, err);
     if (list_names(&own, dir, is_picture, err)) return -1;
     arena_free(&own.arena);
     if (list_names(&sub, dir, is_folder, err)) return -1;
-    Pictures p = { 0 };
     const int flat = own.n || !sub.n;
-    int rc = flat ? list_class(&p, dir, "", 0, &all, err) : 0;
+    int rc = flat ? list_class(p, dir, "", 0, &all, err) : 0;
     for (int i = 0; !flat && i < sub.n && !rc; i++)
-        rc = list_class(&p, dir, sub.name[i], 0, &all, err);
+        rc = list_class(p, dir, sub.name[i], 0, &all, err);
     arena_free(&sub.arena);
+    return rc ? rc : arena_ok(&p->arena, dir, err);
+}
+
+int read_pictures(Set *s, const char *dir, int c, int side, Err *err) {
+    const DataOpts o = { .side = side, .channels = c };
+    if (is_half(dir, "test")) return read_folder(s, dir, HALF_TEST, &o, err);
+    Pictures p = { 0 };
+    int rc = pictures_in(&p, dir, err);
     *s = (Set){ .arena = s->arena, .c = c, .side = side, .classes = 1 };
     snprintf(s->from, sizeof s->from, "%s", dir);
-    if (!rc) rc = arena_ok(&p.arena, dir, err) || number_names(s, err) || decode_all(s, &p, err);
+    if (!rc) rc = number_names(s, err) || decode_all(s, &p, err);
     arena_free(&p.arena);
+    return rc;
+}
+
+int list_pictures(Arena *arena, const char *dir, const char ***path, size_t *n, Err *err) {
+    Pictures p = { 0 };
+    const int rc = pictures_in(&p, dir, err);
+    *path = p.path;
+    *n = p.n;
+    *arena = p.arena;
     return rc;
 }

@@ -1,0 +1,137 @@
+// image_source.c - see image_source.h.
+#include "data/image_source.h"
+#include "base/file.h"
+#include "base/image.h"
+#include "base/md5.h"
+#include "data/formats.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t plane(const ImageSource *s) { return (size_t)s->h * (size_t)s->w; }
+
+// ---- opening -----------------------------------------------------------------------------------------
+
+void source_of_set(ImageSource *s, Set *set, const char *about) {
+    *s = (ImageSource){ .n = set->n,
+                        .c = set->c,
+                        .h = set->side,
+                        .w = set->side,
+                        .x = set->x,
+                        .y = set->y,
+                        .classes = set->classes,
+                        .set = *set };
+    snprintf(s->about, sizeof s->about, "%s", about);
+    *set = (Set){ 0 };
+}
+
+int source_of_floats(ImageSource *s, const float *x, size_t n, int c, int side, const char *about,
+                     Err *err) {
+    *s = (ImageSource){ .n = n, .c = c, .h = side, .w = side };
+    const size_t len = n * (size_t)c * plane(s);
+    uint8_t *bytes = arena_alloc(&s->arena, len + 1, 1);
+    snprintf(s->about, sizeof s->about, "%s", about);
+    if (arena_ok(&s->arena, about, err)) return -1;
+    for (size_t i = 0; i < len; i++) {
+        const float v = x[i] * 127.5f + 127.5f;               // NaN becomes 0
+        bytes[i] = (uint8_t)(v > 255 ? 255 : v > 0 ? (int)(v + 0.5f) : 0);
+    }
+    s->x = bytes;
+    return 0;
+}
+
+static int open_folder(ImageSource *s, const char *dir, Err *err) {
+    Image first;
+    if (list_pictures(&s->arena, dir, &s->path, &s->n, err) ||
+        image_read(&first, s->path[0], 3, err))
+        return -1;
+    s->c = 3;
+    s->h = first.h;
+    s->w = first.w;
+    image_free(&first);
+    snprintf(s->about, sizeof s->about, "%.500s, %zu pictures", dir, s->n);
+    return 0;
+}
+
+static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
+    char base[sizeof s->set.name], about[400];
+    const size_t n = strlen(name), cut = n > 5 && !strcmp(name + n - 5, ":test") ? n - 5 : n;
+    if (n >= sizeof base) return err_set(err, ERR_ARG, "%s: name too long", name);
+    snprintf(base, sizeof base, "%.*s", (int)cut, name);
+    const Half half = cut < n ? HALF_TEST : HALF_TRAIN;
+    Set set;
+    if (set_load(&set, base, half, o, err)) return -1;
+    snprintf(about, sizeof about, "%s, %zu %s images", base, set.n,
+             half == HALF_TEST ? "test" : "training");
+    source_of_set(s, &set, about);
+    return 0;
+}
+
+int source_open(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
+    *s = (ImageSource){ 0 };
+    const int rc = dir_exists(name) ? open_folder(s, name, err) : open_set(s, name, o, err);
+    if (rc) source_close(s);
+    return rc;
+}
+
+void source_close(ImageSource *s) {
+    set_free(&s->set);
+    arena_free(&s->arena);
+    *s = (ImageSource){ 0 };
+}
+
+// ---- reading -------------------------------------------------------------------------------------------
+
+static int read_picture(const ImageSource *s, size_t i, uint8_t *dst, Err *err) {
+    Image im;
+    if (image_read(&im, s->path[i], 3, err)) return -1;
+    int rc = 0;
+    if (im.h != s->h || im.w != s->w)
+        rc = err_set(err, ERR_DATA, "%s: %d x %d, expected %d x %d as %s has", s->path[i], im.w,
+                     im.h, s->w, s->h, s->path[0]);
+    for (size_t k = 0; !rc && k < 3; k++)
+        for (size_t j = 0; j < plane(s); j++) dst[k * plane(s) + j] = im.p[3 * j + k];
+    image_free(&im);
+    return rc;
+}
+
+static void copy_bytes(const ImageSource *s, size_t i, uint8_t *dst) {
+    const uint8_t *src = s->x + i * (size_t)s->c * plane(s);
+    for (size_t k = 0; k < 3; k++)
+        memcpy(dst + k * plane(s), src + (s->c == 3 ? k * plane(s) : 0), plane(s));
+}
+
+int source_read(const ImageSource *s, const uint32_t *index, size_t n, uint8_t *dst, Err *err) {
+    Err first = { 0 };
+    _Atomic int failed = 0;
+    #pragma omp parallel for schedule(dynamic)
+    for (size_t i = 0; i < n; i++) {
+        Err e = { 0 };
+        uint8_t *to = dst + i * 3 * plane(s);
+        if (s->x) copy_bytes(s, index[i], to);
+        else if (!failed && read_picture(s, index[i], to, &e)) {
+            failed = 1;
+            #pragma omp critical
+            err_set(&first, e.kind, "%s", e.msg);
+        }
+    }
+    return failed ? err_set(err, first.kind, "%s", first.msg) : 0;
+}
+
+int source_hash(const ImageSource *s, char hex[33], Err *err) {
+    const size_t bytes = 3 * plane(s);
+    const int32_t shape[] = { s->h, s->w };
+    uint8_t *row = malloc(bytes + 1);
+    if (!row) return err_set(err, ERR_MEM, "out of memory for an image");
+    Md5 md5 = md5_start();
+    md5_add(&md5, shape, sizeof shape);
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < s->n; i++) {
+        rc = source_read(s, &i, 1, row, err);
+        md5_add(&md5, row, bytes);
+    }
+    md5_end(&md5, hex);
+    free(row);
+    return rc;
+}

@@ -1,0 +1,32 @@
+// image_source.h - images of one size, of whatever origin, as bytes: an image set by name, a folder
+// of pictures, an npz file, samples in memory. For what compares sets of images.
+#ifndef IMAGE_SOURCE_H
+#define IMAGE_SOURCE_H
+#include "data/data.h"
+
+typedef struct {
+    char     about[600];            // "cifar10, training images"
+    size_t   n;
+    int      c, h, w;               // c: 1 or 3
+    const uint8_t *x;               // [n][c][h][w]; NULL: pictures are read when they are wanted
+    const char   **path;            // [n], of those pictures
+    const int     *y;               // labels [n], or NULL
+    int      classes;
+    Set      set;                   // what x and y point into
+    Arena    arena;
+} ImageSource;
+
+// NAME: a set's training images; NAME:test: its test images; a folder with pictures of one size, or
+// with subfolders of such; FILE.npz with arr_0 [n][h][w][c] uint8.
+int  source_open(ImageSource *s, const char *name, const DataOpts *o, Err *err);
+// Takes over a set that was loaded.
+void source_of_set(ImageSource *s, Set *set, const char *about);
+// Copies images x [n][c][side][side] in [-1, 1], rounded to bytes.
+int  source_of_floats(ImageSource *s, const float *x, size_t n, int c, int side, const char *about,
+                      Err *err);
+// Images index[0 .. n) as three planes each, dst [n][3][h][w]: grey ones three times.
+int  source_read(const ImageSource *s, const uint32_t *index, size_t n, uint8_t *dst, Err *err);
+// MD5 of the images' size and bytes, in order.
+int  source_hash(const ImageSource *s, char hex[33], Err *err);
+void source_close(ImageSource *s);
+#endif

@@ -1,0 +1,139 @@
+// test_image_source.c - images of sets, folders and memory as bytes of one size.
+#include "testing.h"
+#include "base/file.h"
+#include "base/image.h"
+#include "data/image_source.h"
+#include <ftw.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static char root[] = "/tmp/jempp_source_XXXXXX";
+
+static const char *in_root(const char *name) {
+    static char path[4][256];
+    static int turn;
+    char *p = path[turn++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", root, name);
+    return p;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static int make_root(void **state) {
+    (void)state;
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state) {
+    (void)state;
+    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+// A picture whose pixels count up from `first`: red, green, blue of the first pixel, then the next.
+static void write_picture(const char *path, int w, int h, int c, int first) {
+    Image im;
+    OK(image_new(&im, w, h, c, err));
+    for (int i = 0; i < w * h * c; i++) im.p[i] = (uint8_t)(first + i);
+    OK(image_write_png(&im, path, err));
+    image_free(&im);
+}
+
+static void a_folder_gives_its_pictures_as_planes(void **state) {
+    (void)state;
+    ImageSource s;
+    uint8_t rows[2 * 18];
+    OK(dir_make(in_root("flat"), err));
+    write_picture(in_root("flat/b.png"), 3, 2, 3, 100);
+    write_picture(in_root("flat/a.png"), 3, 2, 1, 10);            // grey
+    OK(source_open(&s, in_root("flat"), &(DataOpts){ 0 }, err));
+    assert_int_equal(s.n, 2);
+    assert_true(s.h == 2 && s.w == 3 && s.c == 3);
+    OK(source_read(&s, (uint32_t[]){ 1, 0 }, 2, rows, err));
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 6; i++) {
+            assert_int_equal(rows[6 * k + i], 100 + 3 * i + k);
+            assert_int_equal(rows[18 + 6 * k + i], 10 + i);
+        }
+    source_close(&s);
+}
+
+static void pictures_lie_in_subfolders_too(void **state) {
+    (void)state;
+    ImageSource s;
+    OK(dir_make(in_root("deep/cat"), err));
+    OK(dir_make(in_root("deep/dog"), err));
+    write_picture(in_root("deep/cat/1.png"), 4, 4, 3, 0);
+    write_picture(in_root("deep/dog/1.png"), 4, 4, 3, 1);
+    write_picture(in_root("deep/dog/2.png"), 4, 4, 3, 2);
+    OK(source_open(&s, in_root("deep"), &(DataOpts){ 0 }, err));
+    assert_int_equal(s.n, 3);
+    source_close(&s);
+}
+
+static void pictures_of_two_sizes_are_refused(void **state) {
+    (void)state;
+    ImageSource s;
+    Err why = { 0 };
+    uint8_t row[48];
+    OK(dir_make(in_root("mixed"), err));
+    write_picture(in_root("mixed/1.png"), 4, 4, 3, 0);
+    write_picture(in_root("mixed/2.png"), 3, 4, 3, 0);
+    OK(source_open(&s, in_root("mixed"), &(DataOpts){ 0 }, err));
+    assert_int_equal(source_read(&s, (uint32_t[]){ 1 }, 1, row, &why), -1);
+    assert_non_null(strstr(why.msg, "2.png: 3 x 4, expected 4 x 4"));
+    source_close(&s);
+    why = (Err){ 0 };
+    OK(dir_make(in_root("empty"), err));
+    assert_int_equal(source_open(&s, in_root("empty"), &(DataOpts){ 0 }, &why), -1);
+    assert_non_null(strstr(why.msg, "no PNG or JPEG picture"));
+}
+
+static void sets_have_two_halves(void **state) {
+    (void)state;
+    const DataOpts o = { .seed = 3 };
+    ImageSource train, test;
+    char a[33], b[33], again[33];
+    OK(source_open(&train, "shapes", &o, err));
+    OK(source_open(&test, "shapes:test", &o, err));
+    assert_non_null(strstr(train.about, "5000 training images"));
+    assert_non_null(strstr(test.about, "1000 test images"));
+    assert_true(train.y && train.classes == 10);
+    OK(source_hash(&train, a, err));
+    OK(source_hash(&test, b, err));
+    OK(source_hash(&train, again, err));
+    assert_string_equal(a, again);
+    assert_string_not_equal(a, b);
+    source_close(&train);
+    source_close(&test);
+    Err err = { 0 };
+    assert_int_equal(source_open(&train, "nothing", &o, &err), -1);
+    assert_non_null(strstr(err.msg, "no such image set"));
+}
+
+static void samples_are_rounded_to_bytes(void **state) {
+    (void)state;
+    const float x[] = { -1, 1, 0, -2, 2, 0.5f / 127.5f, 0.4f / 127.5f, NAN };
+    const uint8_t want[] = { 0, 255, 128, 0, 255, 128, 128, 0 };
+    ImageSource s;
+    OK(source_of_floats(&s, x, 2, 1, 2, "samples", err));
+    for (uint32_t i = 0; i < 2; i++) {
+        uint8_t planes[12];
+        OK(source_read(&s, &i, 1, planes, err));
+        for (int k = 0; k < 3; k++) assert_memory_equal(planes + 4 * k, want + 4 * i, 4);
+    }
+    source_close(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_folder_gives_its_pictures_as_planes),
+        cmocka_unit_test(pictures_lie_in_subfolders_too),
+        cmocka_unit_test(pictures_of_two_sizes_are_refused),
+        cmocka_unit_test(sets_have_two_halves),
+        cmocka_unit_test(samples_are_rounded_to_bytes),
+    };
+    return cmocka_run_group_tests_name("image source", tests, make_root, remove_root);
+}
