@@ -95,8 +95,9 @@ JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, in
 // Coloured text for a terminal; free() it.
 JEMPP_API char  *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width);
 JEMPP_API int    jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err);
-// Judges the model as the options say (tasks, ood, attacks, ...); results go to eval.json, the text
-// is a table of them or, with the option json, the file's; free() it.
+// Evaluates the model as the options say (tasks, ood, attacks, ...); results go to eval.json.
+// Returns a table of them or, with the option json, the file's text; free() it. Text and err:
+// everything was computed, and a file could not be written.
 JEMPP_API char  *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 
 // ---- the rest of the program: text or, with the option json, JSON; free() it

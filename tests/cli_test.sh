@@ -185,6 +185,17 @@ expect 2 '2 classes; the model has 10' eval run --data folder:two
 for k in 0 1 2 3 4 5 6 7 8 9; do mkdir -p ten/train/$k ten/test/$k && cp grid.png ten/train/$k && cp grid.png ten/test/$k; done
 expect 2 'run/eval.json: has results on shapes; --out says where those on folder:ten go' eval run --data folder:ten
 expect 0 'top-1' eval run $quick --tasks acc --data folder:ten --out ten-eval
+grep -q "folder:ten: other class names than the model's (class 0 is '0' here, 'disc' there)" err || bad "no word of other classes"
+for k in 1 2 3; do for d in ten/test/*; do cp grid.png $d/$k.png; done; done
+expect 0 '"n": 20,' eval run --limit 20 --threads 1 --tasks acc,ood,attack --attacks fgsm-linf --radii 1/255 --ood folder:ten/test --data folder:ten --out some --json
+[ "$(tr -d ' \n' <some/eval.json | grep -o '"confusion":[^"]*' | tr -d '[]' | sed 's/.*://' | tr ',' '\n' | awk 'NF{n++; s+=$1; if (n%10==0) {print s; s=0}}' | sort -u)" = 2 ] ||
+    bad "a limit of 20 does not take two images of each of ten classes"
+mkdir -p closed/eval.json.tmp                                   # even root cannot write there
+expect 1 'closed/eval.json: ' eval run $quick --tasks acc --out closed
+! grep -q 'images' err || bad "evaluated before the destination was checked"
+( trap '' XFSZ; ulimit -f 1; "$jempp" eval run $quick --tasks acc --out full 2>err; echo $? >code ) | cat >out
+grep -q 'top-1' out || bad "results that cannot be written are not printed"
+[ "$(cat code)" = 1 ] && grep -q 'full/eval.json: ' err || bad "results that cannot be written are no failure"
 expect 0 'train                    logpx' eval run $quick --tasks ood --ood folder:two,folder:two/train
 expect 2 "--radii: found '2', expected" eval run --tasks attack --radii 2
 expect 2 "--radii: found '0.2,0.1', expected" eval run --tasks attack --radii 0.2,0.1

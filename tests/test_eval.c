@@ -364,6 +364,42 @@ static void slopes_match_finite_differences(void **state) {
     tear_down(&f);
 }
 
+// ---- a limit ---------------------------------------------------------------------------------
+
+// 60, 30 and 10 images of three classes, one class after the other, as folders are read.
+static void a_draw_keeps_the_shares_of_the_classes(void **state) {
+    (void)state;
+    enum { N = 100 };
+    uint8_t x[N];
+    int y[N];
+    const char *names[] = { "a", "b", "c" };
+    const Set all = { .c = 1, .side = 1, .classes = 3, .class_name = names, .n = N, .x = x, .y = y };
+    for (int i = 0; i < N; i++) x[i] = (uint8_t)i, y[i] = i < 60 ? 0 : i < 90 ? 1 : 2;
+    Set s[4];
+    const size_t wanted[] = { 10, 10, 10, 15 };
+    int other = 0;
+    for (int k = 0; k < 4; k++) OK(set_draw(&s[k], &all, wanted[k], k == 2 ? 8 : 7, err));
+    static const int shares[] = { 6, 3, 1 };
+    int count[3] = { 0 }, more[3] = { 0 }, kept = 0;
+    for (int i = 0; i < 10; i++) {
+        assert_true(i == 0 || s[0].x[i] > s[0].x[i - 1]);   // in the set's order, none twice
+        assert_int_equal(s[0].y[i], y[s[0].x[i]]);
+        assert_int_equal(s[0].x[i], s[1].x[i]);             // the same seed
+        other += s[0].x[i] != s[2].x[i];
+        count[s[0].y[i]]++;
+        for (int j = 0; j < 15; j++) kept += s[3].x[j] == s[0].x[i];
+    }
+    for (int i = 0; i < 15; i++) more[s[3].y[i]]++;         // 9, 4.5, 1.5: the lower class first
+    assert_memory_equal(count, shares, sizeof count);
+    assert_true(more[0] == 9 && more[1] == 5 && more[2] == 1);
+    assert_int_equal(kept, 10);                             // a larger draw holds the smaller one
+    assert_true(other > 0);
+    for (int k = 0; k < 4; k++) set_free(&s[k]);
+    OK(set_draw(&s[0], &all, N + 1, 7, err));
+    assert_int_equal(s[0].n, N);
+    set_free(&s[0]);
+}
+
 // ---- sets from outside ---------------------------------------------------------------------------
 
 static void made_up_sets_are_what_they_say(void **state) {
@@ -453,6 +489,7 @@ int main(void) {
         cmocka_unit_test(refinement_that_does_nothing_changes_nothing),
         cmocka_unit_test(refinement_climbs_log_px),
         cmocka_unit_test(slopes_match_finite_differences),
+        cmocka_unit_test(a_draw_keeps_the_shares_of_the_classes),
         cmocka_unit_test(made_up_sets_are_what_they_say),
         cmocka_unit_test(interpolated_pictures_lie_in_the_middle),
         cmocka_unit_test(a_table_cannot_steer_the_terminal),

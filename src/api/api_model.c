@@ -124,6 +124,6 @@ char *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppEr
     Err e = { 0 };
     const Events events = events_of(ev);
     char *text = eval_text(j, &o->cfg, &events, &e);
-    if (!text) api_fail(err, &e);
+    if (e.kind) api_fail(err, &e);
     return text;
 }

@@ -6,7 +6,8 @@ static int judge(Jempp *j, const JemppOptions *o) {
     JemppEvents ev = cli_events();
     char *text = jempp_eval(j, o, &ev, &err);
     jempp_terminal_close(&ev);
-    return cli_print(text, &err);
+    const int rc = cli_print(text, &err);
+    return rc == EXIT_DONE && err.kind ? cli_fail(&err) : rc;   // computed, and not written
 }
 
 int cmd_eval(int argc, char **argv) {

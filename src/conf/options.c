@@ -194,7 +194,7 @@ const OptRow config_rows[] = {
     { "split", T_CHOICE, AT(split), "test", 0, 0, "test|valid", EVAL, "evaluation",
       "the test images, or those of the run's that it held out: to choose settings by" },
     { "limit", T_INT, AT(limit), "0", 0, 100000000, NULL, EVAL, "evaluation",
-      "so many images of each set at most; 0: all, and 1000 in attacks" },
+      "images per set, drawn by seed, stratified by class; 0: all, in attacks 1000" },
     { "temperature", T_FLAG, AT(temperature), "off", 0, 1, NULL, EVAL, "evaluation",
       "fit one anew on the run's validation images; else the one that the model carries is used" },
     { "input-noise", T_NUM, AT(input_noise), "0", 0, 10, NULL, EVAL, "evaluation",

@@ -76,7 +76,6 @@ int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOp
                      "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name,
                      s->c, s->side, s->side, in->c, in->side, in->side);
     snprintf(s->name, sizeof s->name, "%s", name);
-    if (limit && limit < s->n) s->n = limit;
     if (rc) set_free(s);
     return rc;
 }

@@ -52,7 +52,10 @@ static int prepare(Evaluation *e, int *images, Err *err) {
     if (*images && eval_load_test(e, err)) return -1;
     for (TaskId id = 0; id < N_TASK; id++)
         if (eval_wants(e, id) && TASKS[id].prepare && TASKS[id].prepare(e, err)) return -1;
-    return 0;
+    // only now: sets like interp are made of all images
+    const int rc = *images ? eval_limit(e, &e->test, err) : 0;
+    e->n = (int)e->test.n;
+    return rc;
 }
 
 // ---- the file -------------------------------------------------------------------------------
@@ -69,6 +72,15 @@ static int choose_folder(Evaluation *e, Err *err) {
     else snprintf(e->dir, sizeof e->dir, "%s-eval", name);
     const int rc = dir_make(e->dir, err);
     return rc ? rc : run_path(e->file, e->dir, RUN_EVAL, err);
+}
+
+// An evaluation may take hours: whether its results can be written shows before.
+static int check_folder(const Evaluation *e, Err *err) {
+    Writer w = writer_open(e->file);
+    const int rc = w.failed ? err_set(err, w.err.kind, "%s (--out DIR writes elsewhere)", w.err.msg)
+                            : 0;
+    writer_cancel(&w);
+    return rc;
 }
 
 static int hash_model(Evaluation *e, Err *err) {
@@ -130,7 +142,8 @@ static int run_task(Evaluation *e, TaskId id, Err *err) {
                                                 .data = e->results.data,
                                                 .seed = e->results.seed,
                                                 .seconds = now_seconds() - began };
-    return results_write(&e->results, e->file, err);
+    if (!e->unwritten.kind) (void)results_write(&e->results, e->file, &e->unwritten);
+    return 0;
 }
 
 // ---- all of it ------------------------------------------------------------------------------
@@ -145,7 +158,7 @@ static int eval_open(Evaluation *e, Err *err) {
     snprintf(e->data, sizeof e->data, "%s%s", e->use->data[0] ? e->use->data : e->m->cfg.data,
              e->use->split == SPLIT_VALID ? " (validation)" : "");
     if (read_tasks(e, err) || prepare(e, &images, err) || hash_model(e, err) ||
-        choose_folder(e, err) || begin_results(e, err))
+        choose_folder(e, err) || check_folder(e, err) || begin_results(e, err))
         return -1;
     e->batch = batch_for(e);
     if (!images) return 0;
@@ -168,14 +181,22 @@ static void eval_close(Evaluation *e) {
 }
 
 // Figures beside the results. A machine that cannot draw has the results all the same.
-static int draw_figures(const Evaluation *e, Err *err) {
-    char line[sizeof err->msg + 32];
-    if (!report_pictures(e->dir, err)) return 0;
-    if (err->kind != ERR_DEV) return -1;
-    snprintf(line, sizeof line, "pictures left out: %s", err->msg);
-    tell_line(e->ev, line);
-    *err = (Err){ 0 };
-    return 0;
+static void draw_figures(Evaluation *e) {
+    Err err = { 0 };
+    char line[sizeof err.msg + 32];
+    if (e->unwritten.kind || !report_pictures(e->dir, &err)) return;
+    if (err.kind != ERR_DEV) e->unwritten = err;
+    snprintf(line, sizeof line, "figures left out: %s", err.msg);
+    if (err.kind == ERR_DEV) tell_line(e->ev, line);
+}
+
+// What was computed is shown, whether or not it could be written.
+static char *finish(Evaluation *e, Err *err) {
+    draw_figures(e);
+    char *text = e->use->json ? results_text(&e->results, err)
+                              : eval_table(&e->results, &e->m->cfg, err);
+    if (text && e->unwritten.kind) *err = e->unwritten;
+    return text;
 }
 
 static int run_tasks(Evaluation *e, Err *err) {
@@ -186,7 +207,8 @@ static int run_tasks(Evaluation *e, Err *err) {
         rc = run_task(e, id, err);
         done += !rc;
     }
-    if (rc && done) err_prefix(err, "%d of %d tasks are done and kept in %s", done, all, e->file);
+    if (rc && done && !e->unwritten.kind)
+        err_prefix(err, "%d of %d tasks are done and kept in %s", done, all, e->file);
     return rc;
 }
 
@@ -199,9 +221,7 @@ char *eval_text(Model *m, const Config *use, const Events *ev, Err *err) {
     e->m = m;
     e->use = use;
     e->ev = ev;
-    char *text = NULL;
-    if (!eval_open(e, err) && !run_tasks(e, err) && !draw_figures(e, err))
-        text = use->json ? results_text(&e->results, err) : eval_table(&e->results, &m->cfg, err);
+    char *text = eval_open(e, err) || run_tasks(e, err) ? NULL : finish(e, err);
     eval_close(e);
     free(e);
     return text;

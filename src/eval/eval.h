@@ -7,10 +7,10 @@
 #include "report/results.h"
 #include "run/model.h"
 
-// Runs the tasks of use->tasks. Each one's results are in eval.json as soon as it is finished, beside
-// those of earlier calls for the same model. Returns a table of them or, with use->json, the file's
-// text; malloc'd. NULL and err where a task failed or was stopped. Text and err where everything was
-// computed and something could not be written.
+// Runs the tasks of use->tasks. Each one's results are in eval.json as soon as it is finished,
+// beside those of earlier calls for the same model. Returns a table of them or, with use->json, the
+// file's text; malloc'd. NULL and err: a task failed or was stopped. Text and err: everything was
+// computed, and a file could not be written.
 char *eval_text(Model *m, const Config *use, const Events *ev, Err *err);
 
 // Results as text for a terminal, beside the paper's for a model with these options.

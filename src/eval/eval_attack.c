@@ -1,4 +1,5 @@
 // eval_attack.c - the task attack: accuracy under attack against the radius.
+#include "data/run_data.h"
 #include "eval/task.h"
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ static int read_curve(Evaluation *e, CurvePlan *c, const char *name, Err *err) {
     char expected[128];
     snprintf(expected, sizeof expected,
              "numbers that rise from 0 to at most %.4g for %s (pixels go from 0 to 1)", most, name);
-    double *first = c->radius + 1;                          // 0 always comes first: the clean accuracy
+    double *first = c->radius + 1;            // 0 always comes first: the clean accuracy
     int n = config_rising("--radii", u->radii, 0, most, expected, first, MAX_RADII - 1, err);
     if (n < 0) return -1;
     if (first[0] > 0) first--, n++;
@@ -84,19 +85,31 @@ static int put_curve(Evaluation *e, AttackCurve *to, const CurvePlan *c, const d
     return 0;
 }
 
-int task_attack(Evaluation *e, Err *err) {
-    const int n = e->use->limit || e->n < ATTACKED ? e->n : ATTACKED;
+static int run_attacks(Evaluation *e, const Bytes *set, const int *y, int n, Err *err) {
     double accuracy[MAX_RADII] = { 0 };
     AttackResult r = { .n = n, .n_curve = e->n_curve };
     r.curve = eval_alloc(e, (size_t)e->n_curve, sizeof *r.curve, err);
     int rc = r.curve ? need_probe(e, err) : -1;
     for (int i = 0; !rc && i < e->n_curve; i++) {
         const CurvePlan *c = &e->curve[i];
-        rc = attack_curve(&e->probe, &e->bytes, e->test.y, n, &c->plan, c->name, c->radius, c->n,
+        rc = attack_curve(&e->probe, set, y, n, &c->plan, c->name, c->radius, c->n,
                           eval_seed(e) + (uint64_t)i, e->ev, accuracy, err);
         if (!rc) rc = put_curve(e, &r.curve[i], c, accuracy, err);
         if (!i) r.clean = 100 * accuracy[0];
     }
     if (!rc) e->results.attack = r;
+    return rc;
+}
+
+int task_attack(Evaluation *e, Err *err) {
+    if (e->use->limit || e->n <= ATTACKED)
+        return run_attacks(e, &e->bytes, e->test.y, e->n, err);
+    Set some;                                            // those of --limit 1000
+    Bytes bytes = { 0 };
+    if (set_draw(&some, &e->test, ATTACKED, eval_seed(e), err)) return -1;
+    int rc = bytes_upload(&bytes, &e->m->dev, &some, err);
+    if (!rc) rc = run_attacks(e, &bytes, some.y, ATTACKED, err);
+    bytes_free(&bytes, &e->m->dev);
+    set_free(&some);
     return rc;
 }

@@ -4,6 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
+// --limit: the same draw for every task.
+int eval_limit(const Evaluation *e, Set *s, Err *err) {
+    const size_t n = (size_t)e->use->limit;
+    Set part;
+    if (!n || n >= s->n) return 0;
+    if (set_draw(&part, s, n, eval_seed(e), err)) return -1;
+    set_free(s);
+    *s = part;
+    return 0;
+}
+
 static int same_kind(const Evaluation *e, const Set *s, Err *err) {
     const NetSpec *spec = &e->m->net.spec;
     if (s->c != spec->channels || s->side != spec->side)
@@ -35,7 +46,9 @@ int eval_load_ood(Evaluation *e, Err *err) {
         names[n++] = name;
     }
     for (int i = 0; names[i]; i++) {
-        if (ood_load(&e->ood[i], names[i], &e->test, (size_t)e->use->limit, &o, err)) return -1;
+        if (ood_load(&e->ood[i], names[i], &e->test, (size_t)e->use->limit, &o, err) ||
+            eval_limit(e, &e->ood[i], err))
+            return -1;
         e->n_ood++;
     }
     return 0;
@@ -71,9 +84,22 @@ static int load_images(Evaluation *e, Err *err) {
     return rc ? rc : same_kind(e, &e->test, err);
 }
 
+// Numbers of classes are compared, whatever they are called.
+static void warn_of_names(const Evaluation *e) {
+    const Set *s = &e->test;
+    char line[700];
+    int c = 0;
+    while (c < s->classes && !strcmp(s->class_name[c], e->m->class_name[c])) c++;
+    if (c == s->classes) return;
+    snprintf(line, sizeof line,
+             "warning: %.200s: other class names than the model's (class %d is '%.80s' here, "
+             "'%.80s' there); classes are compared by number",
+             e->data, c, s->class_name[c], e->m->class_name[c]);
+    tell_line(e->ev, line);
+}
+
 int eval_load_test(Evaluation *e, Err *err) {
     const int rc = load_images(e, err);
-    e->n = (int)e->test.n;
-    if (e->use->limit && e->use->limit < e->n) e->n = e->use->limit;
+    if (!rc) warn_of_names(e);
     return rc;
 }

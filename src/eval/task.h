@@ -35,6 +35,7 @@ typedef struct {
     int       n_ood, n_curve;
     CurvePlan curve[MAX_CURVES];
     EvalResults results;
+    Err       unwritten;              // why files could not be written, if they could not
 } Evaluation;
 
 static inline uint64_t eval_seed(const Evaluation *e) { return (uint64_t)e->use->seed; }
@@ -45,6 +46,7 @@ static inline int eval_classes(const Evaluation *e) { return e->m->net.spec.clas
 int  eval_load_test(Evaluation *e, Err *err);
 int  eval_load_valid(const Evaluation *e, const char *option, Set *valid, Err *err);
 int  eval_load_ood(Evaluation *e, Err *err);
+int  eval_limit(const Evaluation *e, Set *s, Err *err);    // keeps the images that --limit draws
 
 // ---- eval_scores.c: images through the model, each image once
 int  need_probe(Evaluation *e, Err *err);
