@@ -1,6 +1,6 @@
-// fuzz.c - every reader of outside bytes, fed with such bytes by libFuzzer under the sanitizers. The
-// environment variable FUZZ names the reader; without it the names are listed. `make fuzz` runs all
-// of them; FUZZ=png build/fuzz/fuzz FILE runs one input again.
+// fuzz.c - every reader of outside bytes, fed with such bytes by libFuzzer under the sanitizers.
+// The environment variable FUZZ names the reader; without it the names are listed. `make fuzz` runs
+// all of them; FUZZ=png build/fuzz/fuzz FILE runs one input again.
 #include "base/image.h"
 #include "base/json.h"
 #include "jempp.h"
@@ -285,7 +285,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     return 0;
 }
 
-// Most of a model is numbers, of which none is wrong: seven changes of eight are made to its header.
+// Most of a model is numbers, of which none is wrong: seven changes of eight are made to its
+// header.
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t n, size_t max, unsigned seed) {
     uint64_t head = 0;
     if (n >= 8) memcpy(&head, data, 8);

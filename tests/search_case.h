@@ -1,4 +1,5 @@
-// search_case.h - the search for kernels is shown and can be stopped; for devices that time kernels.
+// search_case.h - the search for kernels is shown and can be stopped; for devices that time
+// kernels.
 #ifndef SEARCH_CASE_H
 #define SEARCH_CASE_H
 #include "testing.h"

@@ -355,7 +355,7 @@ static void presets_differ_as_the_paper_says(void **state) {
                 c.weight_decay == 0);
 }
 
-// ---- what fits together ---------------------------------------------------------------------------
+// ---- what fits together ------------------------------------------------------------------------
 
 static void unfit(const char *text, const char *word) {
     Config c = defaults();
@@ -424,7 +424,7 @@ static void a_resumed_run_may_change_its_length_and_place_alone(void **state) {
     }
 }
 
-// ---- help -----------------------------------------------------------------------------------------
+// ---- help --------------------------------------------------------------------------------------
 
 static void help_shows_every_option_of_a_command_within_a_hundred_columns(void **state) {
     (void)state;

@@ -24,7 +24,7 @@ static int *golden_ints(St *st, const char *a, const char *b, size_t *n) {
     return i;
 }
 
-// ---- metrics -------------------------------------------------------------------------------------
+// ---- metrics -----------------------------------------------------------------------------------
 
 static void check_scores(St *st, const char *name) {
     size_t n, len;
@@ -84,7 +84,7 @@ static void check_detection(St *st, const char *name) {
     for (int b = 0; b < HIST_BINS; b++) sum[0] += d.in[b], sum[1] += d.out[b];
     assert_int_equal(sum[0], n_in);
     assert_int_equal(sum[1], n_out);
-    double area = 0;                                            // the thinned curve is still the curve
+    double area = 0;                                         // the thinned curve is still the curve
     for (int i = 1; i < d.n_roc; i++)
         area += (d.roc[i][0] - d.roc[i - 1][0]) * (d.roc[i][1] + d.roc[i - 1][1]) / 2;
     assert_close(area, d.auroc, 0.01);
@@ -114,7 +114,7 @@ static void a_roc_of_many_scores_keeps_to_its_points(void **state) {
     assert_close(d.roc[d.n_roc - 1][1], 1, 0);
 }
 
-// ---- attacks -------------------------------------------------------------------------------------
+// ---- attacks -----------------------------------------------------------------------------------
 
 typedef struct {
     St st;
@@ -242,7 +242,7 @@ static void attacks_equal_foolboxs(void **state) {
     const int cpu = has_device("cpu");
     if (cpu) compare_attacks("cpu", 0);
     if (has_device("cuda")) compare_attacks("cuda", 0);
-    compare_attacks("ref", cpu);                                // slow: all of it where nothing else is
+    compare_attacks("ref", cpu);                            // slow: all of it where nothing else is
 }
 
 static const char *fast_device(void) { return has_device("cpu") ? "cpu" : "ref"; }
@@ -252,7 +252,7 @@ static void a_curve_falls_and_restarts_do_not_raise_it(void **state) {
     Fixture f;
     set_up(&f, fast_device(), &(Refine){ .draws = 1 });
     probe_close(&f.probe);
-    OK(probe_open(&f.probe, &f.net, 48, &(Refine){ .draws = 1 }, err));     // batches that are not full
+    OK(probe_open(&f.probe, &f.net, 48, &(Refine){ .draws = 1 }, err)); // batches that are not full
     const Bytes set = upload(&f);
     const double radius[] = { 0, 4 / 255.0, 8 / 255.0, 12 / 255.0 };
     AttackPlan a = { .steps = 4, .restarts = 1, .random_start = 1 };
@@ -260,7 +260,7 @@ static void a_curve_falls_and_restarts_do_not_raise_it(void **state) {
     OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 4, 1, NULL, once, err));
     a.restarts = 4;
     OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 4, 1, NULL, often, err));
-    a.random_start = 0, a.step = 0.5;                           // one step leaves the ball: comes back to its rim
+    a.random_start = 0, a.step = 0.5;             // one step leaves the ball: comes back to its rim
     OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 4, 1, NULL, fixed, err));
     assert_close(once[0], 1, 0);
     for (int i = 0; i < 4; i++) {
@@ -373,7 +373,9 @@ static void a_draw_keeps_the_shares_of_the_classes(void **state) {
     uint8_t x[N];
     int y[N];
     const char *names[] = { "a", "b", "c" };
-    const Set all = { .c = 1, .side = 1, .classes = 3, .class_name = names, .n = N, .x = x, .y = y };
+    const Set all = {
+        .c = 1, .side = 1, .classes = 3, .class_name = names, .n = N, .x = x, .y = y
+    };
     for (int i = 0; i < N; i++) x[i] = (uint8_t)i, y[i] = i < 60 ? 0 : i < 90 ? 1 : 2;
     Set s[4];
     const size_t wanted[] = { 10, 10, 10, 15 };
@@ -400,7 +402,7 @@ static void a_draw_keeps_the_shares_of_the_classes(void **state) {
     set_free(&s[0]);
 }
 
-// ---- sets from outside ---------------------------------------------------------------------------
+// ---- sets from outside -------------------------------------------------------------------------
 
 static void made_up_sets_are_what_they_say(void **state) {
     (void)state;
@@ -421,12 +423,12 @@ static void made_up_sets_are_what_they_say(void **state) {
     set_free(&s);
 
     static const char *const noise[] = { "uniform", "gaussian" };
-    static const double sd[] = { 73.9, 62.0 };                  // of 0 .. 255; of a normal cut at two sd
+    static const double sd[] = { 73.9, 62.0 };             // of 0 .. 255; of a normal cut at two sd
     for (size_t j = 0; j < 2; j++) {
         double sum = 0, square = 0;
         OK(ood_load(&s, noise[j], &in, 200, &o, err));
         OK(ood_load(&again, noise[j], &in, 20, &o, err));
-        assert_memory_equal(s.x, again.x, 20 * dim);            // the same pictures whatever the limit
+        assert_memory_equal(s.x, again.x, 20 * dim);         // the same pictures whatever the limit
         for (size_t i = 0; i < 200 * dim; i++) sum += s.x[i], square += s.x[i] * s.x[i];
         const double mean = sum / (double)(200 * dim);
         assert_close(mean, 127.5, 1.5);
@@ -455,7 +457,7 @@ static void interpolated_pictures_lie_in_the_middle(void **state) {
     assert_non_null(strstr(err.msg, "expected more than 100"));
 }
 
-// ---- the table -----------------------------------------------------------------------------------
+// ---- the table ---------------------------------------------------------------------------------
 
 // What is not evaluated again comes out of a file that may be a stranger's.
 static void a_table_cannot_steer_the_terminal(void **state) {

@@ -1,7 +1,7 @@
 // test_faults.c - every allocation fails in turn, then every call that makes, writes, syncs or
-// renames a file; then files shrink while they are read. What follows is a message or success, never
-// a crash; with `make asan` nothing is leaked either. The linker gives this program a malloc, fwrite,
-// ... of its own (--wrap in the Makefile), so that the library is the one that is shipped.
+// renames a file; then files shrink while they are read. What follows is a message or success,
+// never a crash; with `make asan` nothing is leaked either. The linker gives this program a malloc,
+// fwrite, ... of its own (--wrap in the Makefile), so that the library is the one that is shipped.
 // JEMPP_FAULTS=all: not some of the calls that write, but all of them.
 #include "testing.h"
 #include "base/file.h"
@@ -285,7 +285,8 @@ static void every_allocation_in_using_a_model_may_fail(void **state) {
     print_message("%ld allocations\n", at - 1);
 }
 
-// Whichever call fails, once or from then on: the run can be gone on with, and no lock was left behind.
+// Whichever call fails, once or from then on: the run can be gone on with, and no lock was left
+// behind.
 static void every_call_that_writes_a_checkpoint_may_fail(void **state) {
     (void)state;
     const int thorough = getenv("JEMPP_FAULTS") != NULL;    // the long form
@@ -310,7 +311,8 @@ static void every_call_that_writes_a_checkpoint_may_fail(void **state) {
     }
 }
 
-// Writing takes longer than there should be between two checkpoints; that is no reason to write again at once.
+// Writing takes longer than there should be between two checkpoints; that is no reason to write
+// again at once.
 static void a_slow_disk_does_not_keep_a_run_from_its_steps(void **state) {
     (void)state;
     enum { STEPS = 32, SYNC_MS = 50, EPOCH = 4 };           // an epoch: steps
@@ -349,7 +351,8 @@ static void put(const char *path, const void *data, size_t n) {
     OK(writer_close(&w, err));
 }
 
-// Loads `name` again and again while the n bytes at `path` are cut in half at each of the reads in turn.
+// Loads `name` again and again while the n bytes at `path` are cut in half at each of the reads in
+// turn.
 static void shrink(const char *name, const char *path, const void *data, size_t n) {
     long at = 0;
     do {

@@ -6,7 +6,7 @@
 #include <omp.h>
 #include <stdio.h>
 
-// ---- linear algebra --------------------------------------------------------------------------------
+// ---- linear algebra ----------------------------------------------------------------------------
 
 static double *random_matrix(size_t n, uint32_t which) {
     const Rng key = { .seed = 7, .stream = RNG_TEST, .step = which };
@@ -87,7 +87,7 @@ static void singular_values_of_a_reflected_diagonal(void **state) {
     }
 }
 
-// ---- against other programs ---------------------------------------------------------------------------
+// ---- against other programs --------------------------------------------------------------------
 
 // What tools/make_golden_fid.py calls features.
 static float *features(uint32_t which, size_t n, size_t dim, double shift) {
@@ -168,7 +168,7 @@ static void figures_equal_other_programs(void **state) {
     st_close(&st);
 }
 
-// ---- closed forms ---------------------------------------------------------------------------------------
+// ---- closed forms ------------------------------------------------------------------------------
 
 // Gaussians with a diagonal covariance: a sum over dimensions of (difference of means)^2 +
 // (difference of standard deviations)^2.
@@ -283,7 +283,7 @@ static void scores_of_vague_and_certain_predictions(void **state) {
     OK(inception_score(&s, z, N, C, NULL, 10, err));
     assert_close(s.mean, C, 1e-9);
     assert_close(s.sd, 0, 1e-6);
-    uint32_t order[N];                                        // one class in each half: nothing to tell
+    uint32_t order[N];                                    // one class in each half: nothing to tell
     for (uint32_t i = 0; i < N; i++) order[i] = i < N / 2 ? 0 : 1;
     OK(inception_score(&s, z, N, C, order, 2, err));
     assert_close(s.mean, 1, 1e-12);

@@ -288,8 +288,8 @@ static void a_cmyk_or_giant_jpeg_is_refused(void **state) {
     free(data);
 }
 
-// Each scan costs a pass over all of the picture, and takes a few bytes: a small file could keep the reader
-// busy for hours. Encoders write about ten.
+// Each scan costs a pass over all of the picture, and takes a few bytes: a small file could keep
+// the reader busy for hours. Encoders write about ten.
 static void a_jpeg_of_a_thousand_scans_is_refused(void **state) {
     (void)state;
     struct jpeg_error_mgr mgr;

@@ -1,4 +1,5 @@
-// test_iterate.c - ten whole training iterations against PyTorch: JEM++, JEM, softmax, JEM++ with SAM.
+// test_iterate.c - ten whole training iterations against PyTorch: JEM++, JEM, softmax, JEM++ with
+// SAM.
 #include "golden.h"
 #include "jem/train.h"
 
@@ -98,7 +99,7 @@ static void check_system(const char *device, const System *o) {
                          device, i, k, found, wanted);
         }
     }
-    for (int i = 0; i < t.net.n_par; i++) {                    // sum and sum of squares of each weight
+    for (int i = 0; i < t.net.n_par; i++) {                 // sum and sum of squares of each weight
         const Param *p = &t.net.par[i];
         real *w = malloc(p->len * sizeof *w);
         dev.be.copy_out(&dev, w, t.net.w + p->off, p->len * sizeof *w);
@@ -132,7 +133,8 @@ static void check_system(const char *device, const System *o) {
 
 static void check_devices(const System *o) {
     static const char *const devices[] = { "ref", "cpu", "cuda" };
-    // the reference is slow, and proved in double precision: in single it is for where there is no other
+    // the reference is slow, and proved in double precision: in single it is for where there is no
+    // other
     const size_t first = sizeof(real) == 4 && has_device("cpu");
     for (size_t i = first; i < LEN(devices); i++)
         if (!i || has_device(devices[i])) check_system(devices[i], o);

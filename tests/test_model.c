@@ -1,4 +1,5 @@
-// test_model.c - models from strangers: what a file may say, and what it cannot make the program do.
+// test_model.c - models from strangers: what a file may say, and what it cannot make the program
+// do.
 #include "testing.h"
 #include "run/ckpt.h"
 #include "jempp.h"
@@ -95,7 +96,7 @@ static void a_model_carries_its_temperature(void **state) {
         spoil("temperature", wrong[i], NULL);
         assert_refused("expected a number from 0.001 to 1000");
     }
-    spoil("temperature", "1000.0000000000001", NULL);           // as a net that knows nothing may have it
+    spoil("temperature", "1000.0000000000001", NULL);     // as a net that knows nothing may have it
     OK(open_model(&m, bad, err));
     model_close(&m);
 }
@@ -128,8 +129,8 @@ static void a_model_cannot_set_what_belongs_to_the_call(void **state) {
     assert_refused("count: not an option of a run");
 }
 
-// A batch is as large as what is asked for, so only sampling needs the run's; what it could not have
-// is forgotten with the call.
+// A batch is as large as what is asked for, so only sampling needs the run's; what it could not
+// have is forgotten with the call.
 static void a_failed_allocation_ends_its_call_alone(void **state) {
     (void)state;
     Model m;

@@ -94,7 +94,7 @@ static void chain_starts_have_the_mean_and_covariance_of_their_class(void **stat
 static void devices_draw_the_same_starts(void **state) {
     (void)state;
     if (!has_device("cpu")) skip();
-    enum { DRAWS = 70, N = 300, D = 3 * 10 * 10 };         // an odd length, and more draws than a tile
+    enum { DRAWS = 70, N = 300, D = 3 * 10 * 10 };      // an odd length, and more draws than a tile
     real *out[2];
     for (int k = 0; k < 2; k++) {
         Dev dev;
@@ -142,7 +142,7 @@ static void low_rank_starts_keep_what_matters_of_the_covariance(void **state) {
                 c += (double)(factor[(RANK + r) * DIM + a] * factor[(RANK + r) * DIM + b]);
             off += pow(c - cov[a][b], 2), size += cov[a][b] * cov[a][b];
         }
-    assert_less(sqrt(off / size), 0.1);                    // one strong direction, white noise besides
+    assert_less(sqrt(off / size), 0.1);                 // one strong direction, white noise besides
     free(factor);
     set_free(&set);
 }
@@ -306,7 +306,7 @@ static void an_epoch_shows_every_image_once(void **state) {
     Dev dev;
     open_device(&dev, "ref");
     int seen[2][60] = { { 0 } }, index[8], order[2][56];
-    for (uint32_t step = 0; step < 14; step++) {                       // two epochs of 7 batches of 8
+    for (uint32_t step = 0; step < 14; step++) {                     // two epochs of 7 batches of 8
         const StepState now = { .in.step = step };
         dev.be.pick(&dev, (Pick){ PICK_EPOCH, 60, 0 }, 8, (Rng){ .seed = 1, .stream = RNG_EPOCH },
                     &now, index, NULL);
@@ -316,7 +316,7 @@ static void an_epoch_shows_every_image_once(void **state) {
     for (int e = 0; e < 2; e++) {
         int once = 0;
         for (int i = 0; i < 60; i++) once += seen[e][i] == 1;
-        assert_int_equal(once, 56);                                    // the last, short batch is dropped
+        assert_int_equal(once, 56);                              // the last, short batch is dropped
     }
     assert_memory_not_equal(order[0], order[1], sizeof order[0]);
     dev_close(&dev);
@@ -329,7 +329,7 @@ static void augmentation_moves_mirrors_and_adds_noise(void **state) {
     open_device(&dev, "ref");
     uint8_t img[S * S];
     int label = 3, index[N] = { 0 }, y[N], shift[9] = { 0 }, mirrored = 0;
-    for (int i = 0; i < S * S; i++) img[i] = (uint8_t)(i % S * 10);      // columns tell shift and mirror
+    for (int i = 0; i < S * S; i++) img[i] = (uint8_t)(i % S * 10); // columns tell shift and mirror
     const Bytes set = { 1, 1, S, img, &label };
     real *x = malloc(N * S * S * sizeof *x);
     dev.be.batch(&dev, &set, index, N, (Augment){ 0 }, (Rng){ .seed = 1 }, NULL, x, y);
@@ -438,7 +438,7 @@ static void adversarial_training_moves_images_uphill_within_their_ball(void **st
         OK(config_preset(&c, l2 ? "pgd-l2" : "pgd-linf", err));
         strcpy(c.model, "wrn-10-1");
         c.batch = B;
-        c.sigma = 0;                                            // noise leaves the box, an attack comes back
+        c.sigma = 0;                                   // noise leaves the box, an attack comes back
         OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
         open_device(&dev, "ref");
         OK(trainer_open(&t, &dev, &c, &set, 0, err));
@@ -454,7 +454,7 @@ static void adversarial_training_moves_images_uphill_within_their_ball(void **st
                 assert_less(fabs((double)to[k]), 1 + 1e-6);
             }
             const double went = l2 ? sqrt(sum) : most;
-            assert_close(went, c.attack_radius, c.attack_radius / 2);   // most of the way, no farther
+            assert_close(went, c.attack_radius, c.attack_radius / 2); // most of the way, no farther
             assert_less(went, c.attack_radius + 1e-6);
         }
         assert_less(label_loss(&t, from) + 0.1, label_loss(&t, to));
@@ -477,8 +477,8 @@ static double first_climb(const Config *c, const Set *set) {
     return (double)row[ROW_CLIMB];
 }
 
-// Short moves bring what the slope promises, long ones less, none nothing. After a single step it is the
-// batch to learn from that tells, and chains with a class climb its logit.
+// Short moves bring what the slope promises, long ones less, none nothing. After a single step it
+// is the batch to learn from that tells, and chains with a class climb its logit.
 static void the_log_says_what_chains_gain_by_their_first_move(void **state) {
     (void)state;
     Set set;
@@ -544,7 +544,7 @@ static void while_chains_are_behind_densities_are_unlearnt(void **state) {
         assert_memory_equal(row[1], row[2], sizeof row[1]);
         other.px_weight = -1;
         one_step(&other, &set, 0, w[3], row[3]);
-        assert_memory_equal(w[0], w[3], sizeof w[0]);       // behind: p(x), and it alone, the other way
+        assert_memory_equal(w[0], w[3], sizeof w[0]);   // behind: p(x), and it alone, the other way
         assert_memory_equal(row[0], row[3], sizeof row[0]);
         assert_true(memcmp(w[0], w[1], sizeof w[0]) != 0);
     }

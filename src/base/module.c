@@ -25,8 +25,8 @@ static void own_dir(char dir[PATH_MAX]) {
     if (slash) *slash = 0;
 }
 
-// Before the place that was compiled in comes the one near the program, so that an installed tree may
-// be moved.
+// Before the place that was compiled in comes the one near the program, so that an installed tree
+// may be moved.
 int module_load(const char *name, const char *symbol, void **function, Err *err) {
     char here[PATH_MAX], near[PATH_MAX + 64], path[PATH_MAX + 128];
     own_dir(here);

@@ -43,9 +43,10 @@ static void catch_signals(void) {
     sigaction(SIGXFSZ, &ignore, NULL);                // so is a file beyond the user's limit
 }
 
-// OpenMP's threads wait for each other by spinning, which on a machine with other work to do takes the
-// time from those they wait for: ten times slower was measured beside a second run. A short spin costs
-// nothing when alone. The library reads its setting before main begins, so the program starts anew.
+// OpenMP's threads wait for each other by spinning, which on a machine with other work to do takes
+// the time from those they wait for: ten times slower was measured beside a second run. A short
+// spin costs nothing when alone. The library reads its setting before main begins, so the program
+// starts anew.
 static void wait_briefly(char **argv) {
     if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
     if (!setenv("GOMP_SPINCOUNT", "2000", 1)) execv("/proc/self/exe", argv);

@@ -124,7 +124,8 @@ const OptRow config_rows[] = {
     { "penalty", T_NUM, AT(penalty), "0", 0, 1000, NULL, TRAIN, "objective",
       "of the squared energy of real and sampled images" },
     { "px-margin", T_NUM, AT(px_margin), "0", 0, 1000, NULL, TRAIN, "objective",
-      "how far f(x) may rise above f(x_q): beyond it p(x) is unlearnt until chains keep up; 0: no limit" },
+      "how far f(x) may rise above f(x_q): beyond it p(x) is unlearnt until chains keep up; "
+      "0: no limit" },
     { "sigma", T_NUM, AT(sigma), "0.03", 0, 10, NULL, TRAIN, "objective",
       "noise on real images" },
     { "pad", T_INT, AT(pad), "4", 0, 64, NULL, TRAIN, "objective",
@@ -154,7 +155,8 @@ const OptRow config_rows[] = {
     { "ema", T_NUM, AT(ema), "0", 0, 0.999999, NULL, TRAIN, "learning",
       "what a running average of the weights keeps a step; 0: no average" },
     { "sam", T_NUM, AT(sam), "0", 0, 100, NULL, TRAIN | BENCH, "learning",
-      "radius of a sharpness-aware step (adaptive SAM; published: 2), which takes every update batch twice; 0: off" },
+      "radius of a sharpness-aware step (adaptive SAM; published: 2), which takes every update "
+      "batch twice; 0: off" },
     { "sam-from", T_NUM, AT(sam_from), "0", 0, 1, NULL, TRAIN, "learning",
       "when it begins, as a fraction of the run: it matters late" },
 
@@ -180,8 +182,8 @@ const OptRow config_rows[] = {
     { "gap-limit", T_NUM, AT(gap_limit), "10", 0, 1e9, NULL, TRAIN, "care",
       "running mean of |f(x) - f(x_q)| that counts as divergence; 0: not watched" },
     { "ce-limit", T_NUM, AT(ce_limit), "1", 0, 1e9, NULL, TRAIN, "care",
-      "how far the running mean of the classifier's loss may rise above its lowest before it counts "
-      "as divergence; 0: not watched" },
+      "how far the running mean of the classifier's loss may rise above its lowest before it "
+      "counts as divergence; 0: not watched" },
     { "loss-limit", T_NUM, AT(loss_limit), "10000", 1, 1e30, NULL, TRAIN, "care",
       "a loss that counts as divergence" },
     { "retries", T_INT, AT(retries), "5", 0, 1000, NULL, TRAIN, "care",

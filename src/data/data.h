@@ -1,5 +1,5 @@
-// data.h - the data room: image sets by name, one file per format, downloads and OOD sets, as bytes on
-// the host. It uses base alone: no device, no network.
+// data.h - the data room: image sets by name, one file per format, downloads and OOD sets, as bytes
+// on the host. It uses base alone: no device, no network.
 #ifndef DATA_H
 #define DATA_H
 #include "base/arena.h"
@@ -35,8 +35,8 @@ int  set_load(Set *s, const char *name, Half half, const DataOpts *o, Err *err);
 void set_free(Set *s);
 // Keeps pictures `index[0..n)` in that order (for the validation split and --train-images).
 int  set_select(Set *dst, const Set *src, const uint32_t *index, size_t n, Err *err);
-// n images drawn by seed (RNG_SUBSET), stratified by class: each class keeps its share. In the order
-// of src; a larger draw holds a smaller one as far as the shares allow. All where n is more.
+// n images drawn by seed (RNG_SUBSET), stratified by class: each class keeps its share. In the
+// order of src; a larger draw holds a smaller one as far as the shares allow. All where n is more.
 int  set_draw(Set *dst, const Set *src, size_t n, uint64_t seed, Err *err);
 // Splits off n_valid pictures chosen by seed (RNG_SPLIT); keeps at most `limit` others (0: all).
 int  set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *train, Set *valid,

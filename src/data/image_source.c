@@ -11,7 +11,7 @@
 
 static size_t plane(const ImageSource *s) { return (size_t)s->h * (size_t)s->w; }
 
-// ---- opening -----------------------------------------------------------------------------------------
+// ---- opening -----------------------------------------------------------------------------------
 
 void source_of_set(ImageSource *s, Set *set, const char *about) {
     *s = (ImageSource){ .n = set->n,
@@ -81,7 +81,7 @@ void source_close(ImageSource *s) {
     *s = (ImageSource){ 0 };
 }
 
-// ---- reading -------------------------------------------------------------------------------------------
+// ---- reading -----------------------------------------------------------------------------------
 
 static int read_picture(const ImageSource *s, size_t i, uint8_t *dst, Err *err) {
     Image im;

@@ -23,7 +23,7 @@ int  gz_read(GzFile *z, void *dst, size_t n, Err *err);
 // 0 where the contents end here and their checksum is right.
 int  gz_end(GzFile *z, Err *err);
 
-// Inflates the first `want` bytes of a stream (zlib's wrapper); fails where there are fewer, or, with
-// `whole`, where there are more or the stream's end is damaged.
+// Inflates the first `want` bytes of a stream (zlib's wrapper); fails where there are fewer, or,
+// with `whole`, where there are more or the stream's end is damaged.
 int  inflate_bytes(const uint8_t *src, size_t n, uint8_t *dst, size_t want, int whole);
 #endif

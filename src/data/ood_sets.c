@@ -9,7 +9,7 @@
 
 typedef enum { INTERP, UNIFORM, GAUSSIAN, CONSTANT, N_MADE } Made;
 static const char *const MADE_NAME[N_MADE] = { "interp", "uniform", "gaussian", "constant" };
-enum { APART = 100 };                         // of pictures that are interpolated: a published batch
+enum { APART = 100 };                        // of pictures that are interpolated: a published batch
 
 static int made_kind(const char *name) {
     int i = 0;
@@ -24,7 +24,7 @@ static void fill_noise(Set *s, Made kind, Rng key) {
     #pragma omp parallel for
     for (size_t i = 0; i < s->n; i++) {
         Rng k = key;
-        k.step = (uint32_t)i;                               // a picture is the same whatever the count
+        k.step = (uint32_t)i;                            // a picture is the same whatever the count
         for (size_t j = 0; j < dim; j++) {
             const uint64_t at = kind == CONSTANT ? j / plane : j;
             s->x[i * dim + j] = kind == GAUSSIAN

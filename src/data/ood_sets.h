@@ -5,8 +5,8 @@
 #include "data/data.h"
 
 enum { OOD_PICTURES = 10000 };            // in a set that is made up
-// A set by name, of the same size and channels as `in` (or refused); one that is made up has at most
-// `limit` pictures (0: OOD_PICTURES):
+// A set by name, of the same size and channels as `in` (or refused); one that is made up has at
+// most `limit` pictures (0: OOD_PICTURES):
 //   the test half of cifar10, cifar100, svhn, mnist, fashion-mnist; folder:DIR; cifar-file:FILE
 //   interp     the mean of pictures i and i + 100 of `in`, shuffled: one fewer hundred than it has
 //   uniform    every value of every pixel uniform

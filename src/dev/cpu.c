@@ -111,7 +111,7 @@ static const char *tuning(Dev *dev) {
 
 // oneDNN and our kernels must agree on the layout, so both follow oneDNN's view of the processor.
 #ifdef __x86_64__
-static const Kernels *kernels_pick(Backend *be) {
+static const CpuKernels *kernels_pick(Backend *be) {
     const Isa isa = cpu_conv_isa();
     if (isa == ISA_AVX512 && __builtin_cpu_supports("avx512vl")) {
         cpu_ops_avx512(be);
@@ -125,7 +125,7 @@ static const Kernels *kernels_pick(Backend *be) {
     return &cpu_kernels_base;
 }
 #else
-static const Kernels *kernels_pick(Backend *be) {
+static const CpuKernels *kernels_pick(Backend *be) {
     cpu_ops_base(be);
     return &cpu_kernels_base;
 }

@@ -28,10 +28,10 @@ typedef struct {                       // own convolutions, one table per instru
     void (*head_dw)(const Tensor *x, const Tensor *dy, float *dw, float *db);
     void (*bias_grad)(const Tensor *dy, int plain, float *partial, float *db);
     const Winograd *wino;
-} Kernels;
+} CpuKernels;
 
 typedef struct {
-    const Kernels *k;
+    const CpuKernels *k;
     void          *dnn;                // oneDNN's engine and stream
     ConvChoice     conv;
     char          *tuning;             // choices made, lines "fwd 32x32 16-160 k3 s1 p1 = winograd"
@@ -63,7 +63,7 @@ void cpu_choose(Dev *dev, const char *key, int winograd);
 void cpu_ops_avx512(Backend *be);
 void cpu_ops_avx2(Backend *be);
 void cpu_ops_base(Backend *be);
-extern const Kernels cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_base;
+extern const CpuKernels cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_base;
 
 // cpu_conv.c: the only file that knows oneDNN.
 typedef enum { ISA_BASE, ISA_AVX2, ISA_AVX512 } Isa;

@@ -177,7 +177,7 @@ static void bias_grad(const Tensor *dy, int plain, float *partial, float *db) {
     }
 }
 
-const Kernels FOR_ISA(cpu_kernels_) = {
+const CpuKernels FOR_ISA(cpu_kernels_) = {
     .isa = ISA_NAME,
     .lanes = L,
     .stem_pack = stem_pack,

@@ -19,7 +19,7 @@ struct FwdShared {
     float coef[2][TILE_CHANNELS], joined[2][THREADS];
 };
 
-struct Moments {
+struct VecMoments {
     Vec8 shift, s, q;
 }; // sums of v - shift and of its squares
 
@@ -53,12 +53,12 @@ static __device__ __forceinline__ void fetch_x(const NormArgs &a, const ThreadWo
 
 // Reads x, adds r and biases to it where there are any and writes it back; adds up its moments.
 template <class T, int TV, int D>
-static __device__ __forceinline__ Moments read_x(const NormArgs &a, const ThreadWork<TV> &me,
-                                                 const Order<D> &order, Pack<T> *kept,
-                                                 Pack<T> *ring) {
+static __device__ __forceinline__ VecMoments read_x(const NormArgs &a, const ThreadWork<TV> &me,
+                                                    const Order<D> &order, Pack<T> *kept,
+                                                    Pack<T> *ring) {
     const int t = me.t;
     for (int j = 0; j < D; j++) fetch_x(a, me, order, kept, ring, j);
-    Moments m;
+    VecMoments m;
     Vec8 add;
     #pragma unroll
     for (int k = 0; k < 8; k++) m.shift.v[k] = m.s.v[k] = m.q.v[k] = 0;
@@ -99,7 +99,7 @@ static __device__ __forceinline__ Moments read_x(const NormArgs &a, const Thread
 // The block's means and squared deviations, to part: all threads' sums are brought to the first
 // thread's first values as the common origin.
 template <int TV>
-static __device__ __forceinline__ void block_moments(const ThreadWork<TV> &me, Moments m,
+static __device__ __forceinline__ void block_moments(const ThreadWork<TV> &me, VecMoments m,
                                                      FwdShared &sh, float *part) {
     constexpr int W = 8 * TV;
     const int t = me.t;
@@ -213,7 +213,7 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_fwd_kernel(const NormA
     float *part = a.part + (size_t)me.tile * a.chunks * 2 * 8 * TV;
     const Channel ch = channel_of(a, me);
     if (stats || a.write_x) {
-        const Moments m = read_x(a, me, order, kept, ring);
+        const VecMoments m = read_x(a, me, order, kept, ring);
         if (stats) {
             block_moments(me, m, sh, part);
             meet(a.barrier + me.tile * BARRIER_GAP, (unsigned)a.chunks);

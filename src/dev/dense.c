@@ -15,7 +15,7 @@ enum { TILE_M = 8, TILE_N = 6, DEPTH = 256, STRIP = 8, PARTS = 16 };
 typedef double vec __attribute__((vector_size(8 * TILE_M)));
 typedef double loose __attribute__((vector_size(8 * TILE_M), aligned(8), may_alias));
 
-// ---- kernels, compiled for each instruction set ----------------------------------------------------
+// ---- kernels, compiled for each instruction set ------------------------------------------------
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -116,7 +116,7 @@ static Kernels kernels(void) {
 static Kernels kernels(void) { return (Kernels){ tile_any, update_any, dot_any }; }
 #endif
 
-// ---- products ------------------------------------------------------------------------------------------
+// ---- products ----------------------------------------------------------------------------------
 
 static size_t panels_of(size_t n, size_t wide) { return (n + wide - 1) / wide; }
 
@@ -182,7 +182,7 @@ int dense_gram(double *c, size_t n, size_t k, double scale, Dense a, Err *err) {
     return 0;
 }
 
-// ---- a factor of a positive semi-definite matrix ----------------------------------------------------------
+// ---- a factor of a positive semi-definite matrix -----------------------------------------------
 
 // Row j of f from row `pivot` of s, of which rows [block, j) of f are not yet taken away.
 static void factor_row(const double *s, size_t n, double *f, size_t block, size_t j, size_t pivot,
@@ -226,7 +226,7 @@ int dense_factor(double *s, size_t n, double *f, size_t *rank, Err *err) {
     return rc;
 }
 
-// ---- singular values ----------------------------------------------------------------------------------------
+// ---- singular values ---------------------------------------------------------------------------
 
 // Makes x[n] a Householder vector v with v[0] = 1 such that (I - t v v^T) x = (*head, 0, ...);
 // returns t.

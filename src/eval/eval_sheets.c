@@ -135,7 +135,7 @@ static int ranking(Sheets *s, int pyx, int worst, Err *err) {
     return rc ? rc : write_page(s, name, s->classes * ACROSS, ACROSS, err);
 }
 
-// ---- all of it -----------------------------------------------------------------------------------
+// ---- all of it ---------------------------------------------------------------------------------
 
 static int has_buffer(const Model *m) {
     char path[RUN_PATH];

@@ -16,7 +16,7 @@ static int check_features(const float *x, size_t n, int dim, Err *err) {
     return bad ? err_set(err, ERR_DATA, "features of images are not finite") : 0;
 }
 
-// ---- Fréchet distance ------------------------------------------------------------------------------
+// ---- Fréchet distance --------------------------------------------------------------------------
 
 static void mean_of(double *mean, const float *x, size_t n, size_t dim) {
     #pragma omp parallel for
@@ -119,7 +119,7 @@ int frechet_distance(double *distance, const Moments *a, const Moments *b, Err *
     return isfinite(sum) ? 0 : err_set(err, ERR_DATA, "means of features are not finite");
 }
 
-// ---- pairs of images ---------------------------------------------------------------------------------
+// ---- pairs of images ---------------------------------------------------------------------------
 
 typedef struct {
     const float    *x;
@@ -127,7 +127,7 @@ typedef struct {
     size_t          n, dim;
 } Rows;
 
-typedef struct {                    // inner products of a chunk of one set's rows with one of another's
+typedef struct {                // inner products of a chunk of one set's rows with one of another's
     size_t  i, j, m, n;             // first rows and how many
     double *a, *b, *dot;            // [CHUNK][dim], [CHUNK][dim], [m][n]
     Arena   arena;
@@ -170,7 +170,7 @@ static int each_chunk(const Rows *x, const Rows *y, int upper,
     return rc;
 }
 
-// ---- kernel distance -----------------------------------------------------------------------------------
+// ---- kernel distance ---------------------------------------------------------------------------
 
 typedef struct {
     double sum, scale;
@@ -244,7 +244,7 @@ int kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, int dim, 
     return mmd_subset(&k->all, a, b, least, seed, 0, err);
 }
 
-// ---- precision, recall, density, coverage -----------------------------------------------------------------
+// ---- precision, recall, density, coverage ------------------------------------------------------
 
 typedef struct {                    // the k nearest of its own set, squared distances
     const double *norm;             // |x|^2
@@ -347,7 +347,7 @@ int prdc_of(Prdc *p, const float *real, size_t n, const float *sample, size_t m,
     return rc ? -1 : 0;
 }
 
-// ---- Inception Score ---------------------------------------------------------------------------------------
+// ---- Inception Score ---------------------------------------------------------------------------
 
 // p = softmax(z), logp = log p
 static void softmax(const float *z, int n, double *p, double *logp) {

@@ -91,7 +91,8 @@ Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key) {
 
 void probe_slopes(Probe *p, real *x, int n, float *logits, double *slope) {
     Backend *be = &p->dev->be;
-    const size_t dim = tensor_len(&p->net->act[0]), count = (size_t)n * (size_t)p->net->spec.classes;
+    const size_t dim = tensor_len(&p->net->act[0]);
+    const size_t count = (size_t)n * (size_t)p->net->spec.classes;
     pass_forward(&p->pass, x);
     be->copy_out(p->dev, p->rows, pass_logits(&p->pass)->p, count * sizeof(real));
     for (size_t i = 0; i < count; i++) logits[i] = (float)p->rows[i];

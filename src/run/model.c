@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- opening ---------------------------------------------------------------------------------------
+// ---- opening -----------------------------------------------------------------------------------
 
 static const StTensor *must_find(const St *st, const char *name, int rank, Err *err) {
     const StTensor *t = st_find(st, name);
@@ -148,7 +148,7 @@ void model_close(Model *m) {
     memset(m, 0, sizeof *m);
 }
 
-// ---- classifying -----------------------------------------------------------------------------------
+// ---- classifying -------------------------------------------------------------------------------
 
 // A scorer for n images: batches are powers of two, and at most the run's.
 static Scorer *scorer_for(Model *m, int n, Err *err) {

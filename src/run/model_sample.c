@@ -34,7 +34,7 @@ typedef struct {                // one call
     int      n_frame;
 } Draw;
 
-// ---- what is kept --------------------------------------------------------------------------------
+// ---- what is kept ------------------------------------------------------------------------------
 
 static void close_starts(Sampler *s, Dev *dev) {
     if (s->starts.dev) starts_close(&s->starts);
@@ -131,7 +131,7 @@ static int sampler_open(Draw *d, Err *err) {
     return 0;
 }
 
-// ---- classes -------------------------------------------------------------------------------------
+// ---- classes -----------------------------------------------------------------------------------
 
 static int no_such_class(const Model *m, const char *name, Err *err) {
     enum { MOST = 12 };
@@ -164,7 +164,7 @@ static int choose_classes(Draw *d, Err *err) {
     return 0;
 }
 
-// ---- drawing -------------------------------------------------------------------------------------
+// ---- drawing -----------------------------------------------------------------------------------
 
 static void to_floats(float *dst, const real *src, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
@@ -191,7 +191,8 @@ static int add_frame(Draw *d, Err *err) {
     return rc;
 }
 
-// One full batch with its classes mixed evenly, because batch norm makes a sample depend on its batch.
+// One full batch with its classes mixed evenly, because batch norm makes a sample depend on its
+// batch.
 static int draw_batch(Draw *d, int batch_no, int steps, int animate, int *cls, Err *err) {
     Dev *dev = &d->m->dev;
     const int B = d->cfg.batch, C = d->m->net.spec.classes;
@@ -296,7 +297,8 @@ static int by_score(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-// Keeps the n highest (or lowest) of `drawn` by log p(x) or p(y|x), y being what it was started as or looks like.
+// Keeps the n highest (or lowest) of `drawn` by log p(x) or p(y|x), y being what it was started as
+// or looks like.
 static int rank(Draw *d, int drawn, const float *all, const int *cls, int n, float *images,
                 int *class_of, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
