@@ -265,6 +265,7 @@ bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
 	$(Q)install -D -s -t $(BUNDLE)/lib/$(notdir $(MODULE_DIR)) -m 644 $(BUNDLE_MODULES)
 	$(Q)install -D -s -t $(BUNDLE)/tests $(BUNDLE_TESTS)
 	$(Q)cp -r $(addprefix tests/,run.sh script.sh gpu_test.sh same_state.py golden) $(BUNDLE)/tests/ && cp LICENSE $(BUNDLE)/
+	$(Q)install -D -t $(BUNDLE)/tools tools/gpu_check.sh
 	$(Q)ldd $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | \
 	    grep -vE '$(IN_SYSTEM)' | sort -u | xargs -r install -s -m 644 -t $(BUNDLE)/lib
 	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_* tests/*_test.sh"; \
