@@ -19,7 +19,7 @@ extern "C" {
 #define JEMPP_API
 #endif
 
-#define JEMPP_VERSION "0.1.0"                                // the only place that says it
+#define JEMPP_VERSION "0.2.0"
 
 enum {
     JEMPP_OK, JEMPP_ERR_ARG, JEMPP_ERR_IO, JEMPP_ERR_DATA, JEMPP_ERR_MEM, JEMPP_ERR_DEV,
