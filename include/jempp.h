@@ -1,8 +1,8 @@
-// jempp.h - joint energy-based models: train one, classify with it, score, sample. The program
-// `jempp` uses this header and nothing else of the library.
+// jempp.h - joint energy-based models: train a model, classify and score images with it, draw
+// samples. The program `jempp` uses this header and nothing else of the library.
 //
-// Functions return 0, or -1 with *err filled. Images are floats in [-1, 1],
-// [n][channels][side][side].
+// Unless they say otherwise, functions return 0 on success and nonzero on failure, with *err filled;
+// err may be NULL. Images are floats in [-1, 1], [n][channels][side][side].
 #ifndef JEMPP_H
 #define JEMPP_H
 #include <stddef.h>
@@ -28,43 +28,51 @@ enum {
 typedef struct { int kind; char msg[1024]; } JemppErr;      // {0} before use; keeps the first error
 
 JEMPP_API const char *jempp_version(void);                  // JEMPP_VERSION, " (revision)"
-// What can compute here, a line for each device, or why it cannot; free() it.
+// One line per device: its description, or why it cannot be used here. free() it.
 JEMPP_API char *jempp_devices(void);
 
-// ---- options: the names of the command line, without the dashes ("weight-decay", "4e-4")
+// ---- options: named as on the command line, without the dashes ("weight-decay", "4e-4")
 typedef struct JemppOptions JemppOptions;
-// command: "train", "sample", ...
+// The defaults of a command: "train", "sample", ... NULL on failure.
 JEMPP_API JemppOptions *jempp_options(const char *command, JemppErr *err);
-JEMPP_API int   jempp_set(JemppOptions *o, const char *name, const char *value, JemppErr *err);
-// Flags from argv (presets and files named there first, then the flags); the rest are file names.
-JEMPP_API int   jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err);
-JEMPP_API int   jempp_n_files(const JemppOptions *o);
-JEMPP_API const char *jempp_file(const JemppOptions *o, int i);
-// -1: no such option
-JEMPP_API int   jempp_get(const JemppOptions *o, const char *name, char *dst, size_t n);
-JEMPP_API char *jempp_help(const char *command);            // NULL: all commands; free() it
-// "options-doc" (docs/options.md), "man", "bash-completion", "zsh-completion"; free() it
-JEMPP_API char *jempp_doc(const char *name);
 JEMPP_API void  jempp_options_free(JemppOptions *o);
+JEMPP_API int   jempp_set(JemppOptions *o, const char *name, const char *value, JemppErr *err);
+// Sets the flags in argv: presets first, then config files, then all others. What is no flag is
+// kept as a file name.
+JEMPP_API int   jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err);
+// Fails unless there are as many file names as the command takes on the command line.
+JEMPP_API int   jempp_check_files(const JemppOptions *o, JemppErr *err);
+JEMPP_API int   jempp_n_files(const JemppOptions *o);
+JEMPP_API const char *jempp_file(const JemppOptions *o, int i);            // NULL: there is none
+// The value of an option as text; nonzero if there is no such option.
+JEMPP_API int   jempp_get(const JemppOptions *o, const char *name, char *dst, size_t n);
+// The text of --help for a command, or for the program (NULL). free() it.
+JEMPP_API char *jempp_help(const char *command);
+// "options-doc" (docs/options.md), "man", "bash-completion" or "zsh-completion"; NULL for any other
+// name. free() it.
+JEMPP_API char *jempp_doc(const char *name);
 
-// ---- how long work reports, and is stopped
+// ---- how long-running work reports progress and learns that it should stop
 typedef struct {
-    void (*line)(void *ctx, const char *text);              // something worth keeping
+    void (*line)(void *ctx, const char *text);              // a message to keep
     void (*progress)(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit,
-                     const char *text);
-    int  (*stop)(void *ctx);                                // asked between steps; not 0: end
+                     const char *text);                     // first: where this process began
+    int  (*stop)(void *ctx);                                // polled between steps; nonzero: stop
     void *ctx;
-} JemppEvents;                                              // each may be NULL
+} JemppEvents;                                              // each callback may be NULL
 
-// Events shown on a stream: on a terminal a bar that is redrawn, elsewhere a line now and then.
+// Shows events on a stream: a progress bar on a terminal, elsewhere one line every few seconds.
 JEMPP_API JemppEvents jempp_terminal(FILE *out);
 JEMPP_API void jempp_terminal_close(JemppEvents *ev);
+// Columns that UTF-8 text takes on a terminal.
+JEMPP_API int  jempp_text_width(const char *text);
 
+// ---- training
 typedef struct {
     char     out[512];                                      // the run folder
     uint64_t steps;
-    double   seconds, valid_accuracy, test_accuracy, test_ece;   // NaN: not known
-    int      stopped, retries;
+    double   seconds, valid_accuracy, test_accuracy, test_ece;   // NaN: unknown
+    int      stopped, retries;                              // stopped: by JemppEvents.stop
 } JemppTrained;
 
 JEMPP_API int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result,
@@ -78,33 +86,59 @@ JEMPP_API int    jempp_classes(const Jempp *j);
 JEMPP_API const char *jempp_class_name(const Jempp *j, int i);
 JEMPP_API int    jempp_channels(const Jempp *j);
 JEMPP_API int    jempp_side(const Jempp *j);
-// 5th percentile of validation scores; NaN: unknown
+// The 5th percentile of the validation images' log p(x): below it an image counts as out of
+// distribution. NaN: unknown.
 JEMPP_API float  jempp_threshold(const Jempp *j);
+// A picture file as the model's input: upright (EXIF), short side resized, centre cropped. PNG, JPEG
+// or WebP.
 JEMPP_API int    jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *err);
+// The same from memory; name is for messages.
+JEMPP_API int    jempp_decode_image(const Jempp *j, const void *data, size_t n, const char *name,
+                                    float *image, JemppErr *err);
+
 // logits: [n][classes]
 JEMPP_API int    jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *err);
-// p(y|x) of one row into p (may be NULL): the softmax at the model's temperature, 1 if it carries
-// none. Returns log p(x) up to a constant: the logits' LSE.
+// From one image's logits: p(y|x) into p (may be NULL), the softmax at the model's temperature, 1
+// where it has none. Returns log p(x) up to a constant: the logits' LogSumExp.
 JEMPP_API float  jempp_score(const Jempp *j, const float *logits, float *p);
-// Draws n images as the options say (from, class, steps, ...); class_of (may be NULL) gets each
-// one's class or -1.
+
+typedef struct {
+    const char *file;                                       // the caller's, for JSON
+    int         label;
+    const char *class_name;                                 // the model's
+    float       p, log_px;                                  // p(y|x); log p(x) up to a constant
+    int         in;                                         // in distribution: 1, 0, or -1: unknown
+} JemppPrediction;
+// Fills all but `file` of p[n].
+JEMPP_API int    jempp_predict(Jempp *j, const float *images, int n, JemppPrediction *p,
+                               JemppErr *err);
+// An array of objects; free() it. NULL on failure.
+JEMPP_API char  *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err);
+
+// Draws n images as the options say (from, class, steps, ...); class_of[n] (may be NULL) gets the
+// class that each was started as, or -1. The model keeps what sampling needs for the next call.
 JEMPP_API int    jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n,
                               float *images, int *class_of, JemppErr *err);
+// Fails unless the path ends in .png or .webp and, without force, holds no other kind of file yet.
+JEMPP_API int    jempp_check_picture(const char *path, int force, JemppErr *err);
+// Writes a grid of images as PNG or WebP, by the path's suffix.
 JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
                                   const char *path, JemppErr *err);
-// Coloured text for a terminal; free() it.
+// A grid as coloured text for a terminal; free() it.
 JEMPP_API char  *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width);
+// Writes the model alone. The path ends in .safetensors; unless the options say force, it is neither
+// the model's own file nor a file that holds anything but a model.
 JEMPP_API int    jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err);
 // Evaluates the model as the options say (tasks, ood, attacks, ...); results go to eval.json.
 // Returns a table of them or, with the option json, the file's text; free() it. Text and err:
 // everything was computed, and a file could not be written.
 JEMPP_API char  *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 
-// ---- the rest of the program: text or, with the option json, JSON; free() it
+// ---- the other commands: text or, with the option json, JSON; free() it. NULL on failure.
 JEMPP_API char *jempp_info(const JemppOptions *o, JemppErr *err);
 JEMPP_API char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 JEMPP_API char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
-// Writes a run's pictures and its page (the option out, or report.html in the folder).
+// Writes a run's figures and its page (the option out, else report.html in the folder).
 JEMPP_API char *jempp_report(const JemppOptions *o, JemppErr *err);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
 // test_base.c - errors, arenas, files, JSON and progress.
+#include "base/text.h"
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -487,8 +488,20 @@ static void without_a_stream_progress_is_silent(void **state) {
     assert_int_equal(p.done, 5);
 }
 
+static void text_is_as_wide_as_a_terminal_shows_it(void **state) {
+    (void)state;
+    assert_int_equal(text_width(""), 0);
+    assert_int_equal(text_width("cat"), 3);
+    assert_int_equal(text_width("gr\u00f6\u00dfe"), 5);
+    assert_int_equal(text_width("\u5317\u4eac.png"), 8);
+    assert_int_equal(text_width("e\u0301"), 1);                   // a combining accent
+    assert_int_equal(text_width("\xff\xc3"), 2);                  // no UTF-8, and cut short
+    assert_int_equal(text_width("\U0001f600"), 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_is_as_wide_as_a_terminal_shows_it),
         cmocka_unit_test(the_first_error_stays),
         cmocka_unit_test(long_and_hostile_messages_are_tamed),
         cmocka_unit_test(an_arena_gives_zeroed_aligned_memory),

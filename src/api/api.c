@@ -3,6 +3,7 @@
 #include "base/version.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "api/bench.h"
 #include "data/run_data.h"
 #include "api/help.h"
@@ -37,7 +38,7 @@ JemppOptions *jempp_options(const char *command, JemppErr *err) {
         return NULL;
     }
     command_defaults(k, &o->cfg);
-    o->command = k->bit;
+    o->command = k;
     return o;
 }
 
@@ -48,23 +49,17 @@ void jempp_options_free(JemppOptions *o) {
     free(o);
 }
 
-static const char *command_name(unsigned bit) {
-    const Command *k = command_table;
-    while (k->name && k->bit != bit) k++;
-    return k->name ? k->name : "?";
-}
-
 // Sets one option of this command; `where` is how the user wrote it.
 static int set(JemppOptions *o, const char *name, const char *value, const char *where, Err *err) {
     const OptRow *row = config_row(name);
-    if (row && !(row->commands & o->command)) {
+    if (row && !(row->commands & o->command->bit)) {
         char takers[160] = "";
         for (const Command *k = command_table; k->name; k++)
             if (row->commands & k->bit)
                 snprintf(takers + strlen(takers), sizeof takers - strlen(takers), "%s%s",
                          takers[0] ? ", " : "", k->name);
         return err_set(err, ERR_ARG, "%s: not an option of jempp %s; it is for %s", where,
-                       command_name(o->command), takers);
+                       o->command->name, takers);
     }
     return config_set(&o->cfg, name, value, where, err);
 }
@@ -149,6 +144,12 @@ int jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err) {
     return config_check(&o->cfg, &e) ? api_fail(err, &e) : 0;
 }
 
+int jempp_check_files(const JemppOptions *o, JemppErr *err) {
+    Err e = { 0 };
+    const char *const *names = (const char *const *)o->file;
+    return command_names(o->command, names, o->n_file, &e) ? api_fail(err, &e) : 0;
+}
+
 int jempp_n_files(const JemppOptions *o) { return o->n_file; }
 
 const char *jempp_file(const JemppOptions *o, int i) {
@@ -217,6 +218,8 @@ void jempp_terminal_close(JemppEvents *ev) {
     *ev = (JemppEvents){ 0 };
 }
 
+int jempp_text_width(const char *text) { return text_width(text); }
+
 static char *finish(FILE *f, char **text, Err *err) {
     if (f && !fclose(f)) return *text;
     free(*text);
@@ -269,9 +272,9 @@ static char *info_of_file(const JemppOptions *o, Err *err) {
 char *jempp_info(const JemppOptions *o, JemppErr *err) {
     Err e = { 0 };
     char *text = NULL;
-    if (o->n_file > 1) err_set(&e, ERR_ARG, "found %d names, expected one run or model", o->n_file);
-    else text = o->n_file ? info_of_file(o, &e) : info_text(NULL, &o->cfg, NULL, &e);
-    if (!text) api_fail(err, &e);
+    if (!jempp_check_files(o, err))
+        text = o->n_file ? info_of_file(o, &e) : info_text(NULL, &o->cfg, NULL, &e);
+    if (!text && e.kind) api_fail(err, &e);
     return text;
 }
 
@@ -280,9 +283,8 @@ char *jempp_info(const JemppOptions *o, JemppErr *err) {
 char *jempp_report(const JemppOptions *o, JemppErr *err) {
     Err e = { 0 };
     char *text = NULL;
-    if (o->n_file != 1) err_set(&e, ERR_ARG, "found %d names, expected one run folder", o->n_file);
-    else text = report_write(o->file[0], o->cfg.out, &e);
-    if (!text) api_fail(err, &e);
+    if (!jempp_check_files(o, err)) text = report_write(o->file[0], o->cfg.out, &e);
+    if (!text && e.kind) api_fail(err, &e);
     return text;
 }
 
@@ -380,8 +382,7 @@ static char *data_text(const JemppOptions *o, const Events *ev, Err *err) {
         return data_check_text(&o->cfg, name, err);
     if (what && !strcmp(what, "fetch") && o->n_file == 2)
         return data_fetch_text(&o->cfg, name, ev, err);
-    err_set(err, ERR_ARG, "%s: expected list, check NAME or fetch NAME",
-            what ? what : "jempp data");
+    err_set(err, ERR_ARG, "data %s: expected %s", what ? what : "", o->command->names);
     return NULL;
 }
 

@@ -1,13 +1,14 @@
-// api.h - what the files behind jempp.h share.
+// api.h - the api room: everything that jempp.h promises, for programs and for src/cli. It may use
+// every room below it; this header is what its files share.
 #ifndef API_H
 #define API_H
 #include "base/events.h"
+#include "api/commands.h"
 #include "jempp.h"
-#include "conf/config.h"
 
 struct JemppOptions {
     Config   cfg;
-    unsigned command;             // CMD_TRAIN, ...
+    const Command *command;
     char   **file;                // [n_file]: what argv held beside options; copies
     int      n_file;
 };

@@ -1,6 +1,8 @@
 // api_model.c - jempp.h's training and models.
 #include "api/api.h"
+#include "api/output.h"
 #include "base/image.h"
+#include "base/json.h"
 #include "run/ckpt.h"
 #include "eval/eval.h"
 #include "run/fit.h"
@@ -50,15 +52,29 @@ int jempp_channels(const Jempp *j) { return j->net.spec.channels; }
 int jempp_side(const Jempp *j) { return j->net.spec.side; }
 float jempp_threshold(const Jempp *j) { return j->threshold; }
 
-int jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *err) {
-    Err e = { 0 };
+// A picture from memory or, where data is NULL, from the file `name`.
+static int load_image(const Jempp *j, const void *data, size_t n, const char *name, float *image,
+                      Err *err) {
+    const NetSpec *spec = &j->net.spec;
     const size_t dim = tensor_len(&j->net.act[0]);
     uint8_t *p = malloc(dim);
-    if (!p) err_set(&e, ERR_MEM, "out of memory for an image");
-    const int rc = p ? picture_load(p, path, j->net.spec.channels, j->net.spec.side, &e) : -1;
+    if (!p) return err_set(err, ERR_MEM, "out of memory for an image");
+    const int rc = data ? picture_decode(p, data, n, name, spec->channels, spec->side, err)
+                        : picture_load(p, name, spec->channels, spec->side, err);
     for (size_t i = 0; !rc && i < dim; i++) image[i] = (float)p[i] / 127.5f - 1;
     free(p);
-    return rc ? api_fail(err, &e) : 0;
+    return rc;
+}
+
+int jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *err) {
+    Err e = { 0 };
+    return load_image(j, NULL, 0, path, image, &e) ? api_fail(err, &e) : 0;
+}
+
+int jempp_decode_image(const Jempp *j, const void *data, size_t n, const char *name, float *image,
+                       JemppErr *err) {
+    Err e = { 0 };
+    return load_image(j, data ? data : "", n, name, image, &e) ? api_fail(err, &e) : 0;
 }
 
 int jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *err) {
@@ -75,11 +91,56 @@ float jempp_score(const Jempp *j, const float *logits, float *p) {
     return (float)score;
 }
 
+int jempp_predict(Jempp *j, const float *images, int n, JemppPrediction *out, JemppErr *err) {
+    const int C = j->net.spec.classes;
+    Err e = { 0 };
+    float *logits = malloc(((size_t)n + 1) * (size_t)C * sizeof *logits), *p = logits;
+    int rc = logits ? 0 : err_set(&e, ERR_MEM, "out of memory for predictions");
+    if (!rc) rc = model_logits(j, images, n, logits + C, &e);
+    for (int i = 0; !rc && i < n; i++) {
+        JemppPrediction *a = &out[i];
+        a->log_px = jempp_score(j, logits + (size_t)(i + 1) * (size_t)C, p);
+        a->label = 0;
+        for (int k = 1; k < C; k++)
+            if (p[k] > p[a->label]) a->label = k;
+        a->p = p[a->label];
+        a->class_name = j->class_name[a->label];
+        a->in = isnan(j->threshold) ? -1 : a->log_px >= j->threshold;
+    }
+    free(logits);
+    return rc ? api_fail(err, &e) : 0;
+}
+
+char *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err) {
+    Err e = { 0 };
+    JsonOut j = { .indent = 2 };
+    json_open_array(&j, NULL);
+    for (int i = 0; i < n; i++) {
+        json_open_object(&j, NULL);
+        json_put_string(&j, "file", p[i].file);
+        json_put_string(&j, "class", p[i].class_name);
+        json_put_double(&j, "p", (double)p[i].p);
+        json_put_double(&j, "log_px", (double)p[i].log_px);
+        if (p[i].in < 0) json_put_string(&j, "in", NULL);
+        else json_put_bool(&j, "in", p[i].in);
+        json_close(&j);
+    }
+    json_close(&j);
+    char *text = json_finish(&j, NULL, &e);
+    if (!text) api_fail(err, &e);
+    return text;
+}
+
 int jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images,
                  int *class_of, JemppErr *err) {
     Err e = { 0 };
     const Events events = events_of(ev);
     return model_sample(j, &o->cfg, &events, n, images, class_of, &e) ? api_fail(err, &e) : 0;
+}
+
+int jempp_check_picture(const char *path, int force, JemppErr *err) {
+    Err e = { 0 };
+    return output_picture(path, force, &e) ? api_fail(err, &e) : 0;
 }
 
 int jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
@@ -88,7 +149,8 @@ int jempp_write_grid(const Jempp *j, const float *images, int n, int columns, in
     Image im = { 0 };
     int rc =
         image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 2, zoom, &e);
-    if (!rc) rc = image_write_png(&im, path, &e);
+    if (!rc && ends_with(path, ".webp")) rc = image_write_webp(&im, 1, 1, path, &e);
+    else if (!rc) rc = image_write_png(&im, path, &e);
     image_free(&im);
     return rc ? api_fail(err, &e) : 0;
 }
@@ -107,6 +169,8 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
     Err e = { 0 };
     Config cfg = j->cfg;                                    // without the folders of this machine
     cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = 0;
+    if (strchr(cfg.data, ':')) cfg.data[0] = 0;             // folder:DIR, cifar-file:FILE
+    if (output_model(path, j->path, o->cfg.force, &e)) return api_fail(err, &e);
     const ModelCard card = { .cfg = &cfg,
                              .class_name = j->class_name,
                              .threshold = (double)j->threshold,

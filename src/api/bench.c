@@ -187,17 +187,19 @@ static double norm_bytes(Bench *b, const Op *op, int dir) {
     return dir == FORWARD ? one * (op->r < 0 ? 2 : 4) : one * (op->add_dx ? 4 : 3);
 }
 
-static void measure_op(Bench *b, Row *r) {
+static int measure_op(Bench *b, Row *r, const Events *ev, Err *err) {
     static Work *const work[N_DIR] = { run_forward, run_input, run_weights };
     const Op *op = &b->net.op[r->op];
     for (int d = 0; d < N_DIR; d++) {
         if (op->kind == OP_NORM && d == WEIGHTS) continue;          // part of its backward pass
+        if (stopped(ev, err)) return -1;
         r->cell[d].ms = stopwatch(b, work[d], r->op);
         const char *how = op->kind == OP_CONV ? b->ops.conv[r->op].how[d] : NULL;
         snprintf(r->cell[d].how, sizeof r->cell[d].how, "%s", how ? how : "");
         r->cell[d].work = op->kind == OP_CONV ? 2.0 * b->c->batch * (double)op_macs(&b->net, op)
                                               : norm_bytes(b, op, d);
     }
+    return 0;
 }
 
 static int group_ops(Bench *b, Err *err) {
@@ -233,8 +235,7 @@ static int measure(Bench *b, const Events *ev, Err *err) {
     run_pass(b, N_DIR);                                   // real numbers into the ops' memory
     for (int i = 0; i < b->n_row; i++) {
         tell(ev, i, total, b->row[i].what);
-        measure_op(b, &b->row[i]);
-        if (stopped(ev, err)) return -1;
+        if (measure_op(b, &b->row[i], ev, err)) return -1;
     }
     for (int i = 0; i < N_DIR; i++) {
         tell(ev, b->n_row + i, total, PASS_NAME[i]);

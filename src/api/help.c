@@ -4,74 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-const Command command_table[] = {
-    { "train", CMD_TRAIN, "train a model into a run folder",
-      "jempp train [--preset NAME] [--config FILE] [--option value ...]\n"
-      "jempp train --resume --out RUN [--option value ...]",
-      "jempp train --preset demo --out runs/demo      # a first look, minutes on a CPU\n"
-      "jempp train --preset jempp-m10 --data cifar10  # the paper's JEM++\n"
-      "jempp train --resume --out runs/demo           # go on where it stopped" },
-    { "sample", CMD_SAMPLE, "draw images from a model",
-      "jempp sample RUN|MODEL [--count N] [--out grid.png] [--option value ...]",
-      "jempp sample runs/demo --count 100 --out grid.png\n"
-      "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
-      "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px" },
-    { "eval", CMD_EVAL,
-      "judge a model: accuracy, calibration, other images, attacks, samples, speed",
-      "jempp eval RUN|MODEL [--tasks NAME,...] [--ood SET,...] [--limit N] [--json] [--out DIR]",
-      "jempp eval runs/demo                             # everything; eval.json is in the run\n"
-      "jempp eval runs/demo --tasks acc,ece --temperature\n"
-      "jempp eval runs/first --tasks ood --ood svhn,cifar100,cifar-file:celeba.bin\n"
-      "jempp eval runs/first --tasks attack --attacks pgd-linf --radii 0,4/255,8/255 --restarts 5\n"
-      "jempp eval model.safetensors --data cifar10 --limit 500 --out look" },
-    { "predict", CMD_PREDICT, "classify pictures, and say whether they are of the known kind",
-      "jempp predict RUN|MODEL IMAGE... [--json]",
-      "jempp predict runs/demo shoe.png\n"
-      "jempp predict model.safetensors *.jpg --json" },
-    { "export", CMD_EXPORT, "write a model to hand on, with PyTorch's names",
-      "jempp export RUN|MODEL OUT.safetensors [--half]",
-      "jempp export runs/demo demo.safetensors\n"
-      "jempp export runs/demo small.safetensors --half" },
-    { "info", CMD_INFO, "operations, parameters and memory of a network",
-      "jempp info [RUN|MODEL] [--model NAME] [--batch N] [--json]",
-      "jempp info --model wrn-28-10 --batch 64\n"
-      "jempp info --model wrn-16-2 --device cpu       # what convolutions need there too\n"
-      "jempp info runs/demo" },
-    { "bench", CMD_BENCH, "speed of operations and of whole training iterations",
-      "jempp bench [--model NAME] [--batch N] [--steps M] [--device NAME] [--json]",
-      "jempp bench --model wrn-16-2 --steps 5 --device cpu\n"
-      "jempp bench --model wrn-28-10 --px clean --json" },
-    { "report", CMD_REPORT, "a run in pictures, and in one page",
-      "jempp report RUN [--out FILE.html]",
-      "jempp report runs/demo\n"
-      "jempp report runs/demo --out demo.html" },
-    { "data", CMD_DATA, "which image sets are here; check one, fetch one",
-      "jempp data list\n"
-      "jempp data check NAME [--data-dir DIR]\n"
-      "jempp data fetch NAME [--data-dir DIR] [--url URL]",
-      "jempp data list\n"
-      "jempp data fetch cifar10\n"
-      "jempp data check folder:pictures" },
-    { 0 },
-};
-
 const char HELP_ABOUT[] =
-    "joint energy-based models: one network that classifies, scores and draws";
-const char HELP_EXIT[] = "0 done, 1 failed, 2 asked for wrongly, 3 training diverged";
-
-const Command *command_find(const char *name) {
-    for (const Command *k = command_table; k->name; k++)
-        if (!strcmp(k->name, name)) return k;
-    return NULL;
-}
-
-void command_defaults(const Command *k, Config *c) {
-    config_defaults(c);
-    if (k->bit == CMD_BENCH) c->px = PX_SHARED; // the cheapest rule, the one others time
-    if (k->bit == CMD_SAMPLE) c->steps = FRESH_STEPS;
-    if (k->bit == CMD_EVAL) c->attack_steps = EVAL_ATTACK_STEPS;
-    if (k->bit == CMD_EVAL) c->data[0] = 0;         // the run's own
-}
+    "joint energy-based models: one network that classifies, scores and samples images";
+const char HELP_EXIT[] = "0 success, 1 failure, 2 usage error, 3 training diverged, 130 stopped by "
+                         "SIGINT (Ctrl-C), 143 stopped by SIGTERM";
 
 // ---- one command --------------------------------------------------------------------------
 

@@ -1,19 +1,9 @@
-// help.h - the commands, what --help says about them, and the documents made from them and from the
+// help.h - what --help says about the commands, and the documents made from them and from the
 // option table (doc.c).
 #ifndef HELP_H
 #define HELP_H
-#include "conf/config.h"
+#include "api/commands.h"
 
-typedef struct {
-    const char *name;
-    unsigned    bit;                                  // CMD_TRAIN, ...
-    const char *about;                                // one line
-    const char *synopsis, *examples;
-} Command;
-
-extern const Command command_table[];                 // NULL at the end
-const Command *command_find(const char *name);        // NULL: no such command
-void  command_defaults(const Command *k, Config *c);  // bench measures other things than train
 char *help_text(const char *command);                 // NULL: all commands; malloc'd, or NULL
 extern const char HELP_ABOUT[], HELP_EXIT[];          // what jempp is; its exit codes
 // "--steps N", "--[no-]clamp", "--px clean|shared"

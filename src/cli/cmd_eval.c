@@ -1,7 +1,7 @@
-// cmd_eval.c - jempp eval: what a model is worth, as a table and as eval.json.
+// cmd_eval.c - jempp eval: the metrics of a model, as a table and as eval.json.
 #include "cli/cli.h"
 
-static int judge(Jempp *j, const JemppOptions *o) {
+static int evaluate(Jempp *j, const JemppOptions *o) {
     JemppErr err = { 0 };
     JemppEvents ev = cli_events();
     char *text = jempp_eval(j, o, &ev, &err);
@@ -10,6 +10,4 @@ static int judge(Jempp *j, const JemppOptions *o) {
     return rc == EXIT_DONE && err.kind ? cli_fail(&err) : rc;   // computed, and not written
 }
 
-int cmd_eval(int argc, char **argv) {
-    return cli_with_model("eval", argc, argv, 1, 1, "one run or model", judge);
-}
+CLI_COMMAND(eval, .with_model = evaluate);

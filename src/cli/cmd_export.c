@@ -1,4 +1,4 @@
-// cmd_export.c - jempp export: a model to hand on.
+// cmd_export.c - jempp export: a model as one file.
 #include "cli/cli.h"
 
 static int export_to(Jempp *j, const JemppOptions *o) {
@@ -8,7 +8,4 @@ static int export_to(Jempp *j, const JemppOptions *o) {
     return EXIT_DONE;
 }
 
-int cmd_export(int argc, char **argv) {
-    return cli_with_model("export", argc, argv, 2, 2, "a run or model, and a file to write",
-                          export_to);
-}
+CLI_COMMAND(export, .with_model = export_to);

@@ -1,4 +1,4 @@
-// cmd_sample.c - jempp sample: images drawn from a model, as a picture and on the terminal.
+// cmd_sample.c - jempp sample: draws images from a model, as a picture and on the terminal.
 #include "cli/cli.h"
 #include <math.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-// Of the class centres there is one each, whatever the count says.
+// There is one centre per class, whatever the count says.
 static int wanted(const Jempp *j, const JemppOptions *o) {
     char from[32], classes[256];
     const int best = cli_int(o, "best"), worst = cli_int(o, "worst");
@@ -30,13 +30,12 @@ static int terminal_width(void) {
     return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) && ws.ws_col > 0 ? ws.ws_col : 80;
 }
 
-static int show(const Jempp *j, const JemppOptions *o, const float *images, int n, JemppErr *err) {
-    char out[512], animation[512];
+static int show(const Jempp *j, const JemppOptions *o, const float *images, int n, const char *out,
+                const char *animation) {
+    JemppErr err = { 0 };
     const int columns = columns_for(o, n);
-    jempp_get(o, "out", out, sizeof out);
-    jempp_get(o, "animation", animation, sizeof animation);
-    if (!out[0]) snprintf(out, sizeof out, "samples.png");
-    if (jempp_write_grid(j, images, n, columns, cli_int(o, "zoom"), out, err)) return cli_fail(err);
+    if (jempp_write_grid(j, images, n, columns, cli_int(o, "zoom"), out, &err))
+        return cli_fail(&err);
     printf("%s: %d images\n", out, n);
     if (animation[0]) printf("%s: their chains\n", animation);
     if (!cli_int(o, "preview") || !isatty(STDOUT_FILENO)) return EXIT_DONE;
@@ -46,18 +45,23 @@ static int show(const Jempp *j, const JemppOptions *o, const float *images, int 
 
 static int sample(Jempp *j, const JemppOptions *o) {
     JemppErr err = { 0 };
-    const int n = wanted(j, o);
+    char out[512], animation[512];
+    jempp_get(o, "out", out, sizeof out);
+    jempp_get(o, "animation", animation, sizeof animation);
+    if (!out[0]) snprintf(out, sizeof out, "samples.png");
+    const int n = wanted(j, o), force = cli_int(o, "force");
+    if (jempp_check_picture(out, force, &err) ||
+        (animation[0] && jempp_check_picture(animation, force, &err)))
+        return cli_fail(&err);
     const size_t side = (size_t)jempp_side(j), one = (size_t)jempp_channels(j) * side * side;
     float *images = malloc((size_t)n * one * sizeof *images);
     if (!images) return cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for the images" });
     JemppEvents ev = cli_events();
     const int failed = jempp_sample(j, o, &ev, n, images, NULL, &err);
     jempp_terminal_close(&ev);
-    const int rc = failed ? cli_fail(&err) : show(j, o, images, n, &err);
+    const int rc = failed ? cli_fail(&err) : show(j, o, images, n, out, animation);
     free(images);
     return rc;
 }
 
-int cmd_sample(int argc, char **argv) {
-    return cli_with_model("sample", argc, argv, 1, 1, "one run or model", sample);
-}
+CLI_COMMAND(sample, .with_model = sample);

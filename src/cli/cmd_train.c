@@ -11,25 +11,21 @@ static void print_result(const JemppTrained *t) {
     put_percent("validation accuracy", t->valid_accuracy);
     put_percent("test accuracy", t->test_accuracy);
     put_percent("calibration error", t->test_ece);
-    if (t->retries) printf(", went back %d time%s", t->retries, t->retries == 1 ? "" : "s");
+    if (t->retries) printf(", rolled back %d time%s", t->retries, t->retries == 1 ? "" : "s");
     printf("\n");
     if (t->stopped)
-        printf("stopped before its end; go on with: jempp train --resume --out %s\n", t->out);
+        printf("stopped before its end; continue with: jempp train --resume --out %s\n", t->out);
 }
 
-int cmd_train(int argc, char **argv) {
+static int train(const JemppOptions *o) {
     JemppErr err = { 0 };
     JemppTrained result = { .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
-    JemppOptions *o = cli_options("train", argc, argv, &err);
-    if (!o) return cli_fail(&err);
-    int rc = EXIT_USAGE;
-    if (cli_no_names("train", o)) {
-        JemppEvents ev = cli_events();
-        const int failed = jempp_train(o, &ev, &result, &err);
-        jempp_terminal_close(&ev);
-        rc = failed ? cli_fail(&err) : EXIT_DONE;
-    }
-    if (!rc) print_result(&result);
-    jempp_options_free(o);
-    return rc;
+    JemppEvents ev = cli_events();
+    const int failed = jempp_train(o, &ev, &result, &err);
+    jempp_terminal_close(&ev);
+    if (failed) return cli_fail(&err);
+    print_result(&result);
+    return EXIT_DONE;
 }
+
+CLI_COMMAND(train, .run = train);

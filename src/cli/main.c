@@ -6,30 +6,25 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-} Entry;
-
-static const Entry COMMANDS[] = {
-    { "train", cmd_train },     { "sample", cmd_sample }, { "eval", cmd_eval },
-    { "predict", cmd_predict }, { "export", cmd_export }, { "info", cmd_info },
-    { "bench", cmd_bench },     { "data", cmd_data },     { "report", cmd_report },
-};
-
 // ---- stopping -----------------------------------------------------------------------------
 
-static volatile sig_atomic_t stop_signal;     // what a handler can reach is global by nature
+// What a handler can reach is global by nature: the signal that came, and whether work ended for it.
+static volatile sig_atomic_t stop_signal, stop_heeded;
 
 // The first signal asks for an orderly end, the second does not wait for it.
 static void on_signal(int sig) {
-    if (stop_signal) _exit(128 + sig);
+    if (stop_signal) _exit(EXIT_SIGNAL + sig);
     stop_signal = sig;
+}
+
+int cli_stopped(void) {
+    if (stop_signal) stop_heeded = 1;
+    return stop_signal != 0;
 }
 
 static int stop_asked(void *ctx) {
     (void)ctx;
-    return stop_signal != 0;
+    return cli_stopped();
 }
 
 // A reader that goes away (| head) must not end a training run: writing fails instead.
@@ -53,36 +48,6 @@ static void wait_briefly(char **argv) {
 }                                                     // where that fails, it works all the same
 
 // ---- what the commands share --------------------------------------------------------------
-
-JemppOptions *cli_options(const char *command, int argc, char **argv, JemppErr *err) {
-    JemppOptions *o = jempp_options(command, err);
-    if (o && !jempp_set_args(o, argc, argv, err)) return o;
-    jempp_options_free(o);
-    return NULL;
-}
-
-int cli_with_model(const char *command, int argc, char **argv, int least, int most,
-                   const char *expected, int (*work)(Jempp *, const JemppOptions *)) {
-    JemppErr err = { 0 };
-    JemppOptions *o = cli_options(command, argc, argv, &err);
-    if (!o) return cli_fail(&err);
-    int rc = EXIT_USAGE;
-    Jempp *j = NULL;
-    if (jempp_n_files(o) < least || jempp_n_files(o) > most)
-        fprintf(stderr, "jempp %s: found %d names, expected %s\n", command, jempp_n_files(o),
-                expected);
-    else if (!(j = jempp_open(o, jempp_file(o, 0), &err))) rc = cli_fail(&err);
-    else rc = work(j, o);
-    jempp_close(j);
-    jempp_options_free(o);
-    return rc;
-}
-
-int cli_no_names(const char *command, const JemppOptions *o) {
-    if (!jempp_n_files(o)) return 1;
-    fprintf(stderr, "jempp %s: %s: expected options alone\n", command, jempp_file(o, 0));
-    return 0;
-}
 
 int cli_int(const JemppOptions *o, const char *name) {
     char value[64];
@@ -128,6 +93,33 @@ static int print_version(void) {
     return print_text(jempp_devices());
 }
 
+extern const CliCommand *const __start_cli_commands[], *const __stop_cli_commands[];
+
+static const CliCommand *find(const char *name) {
+    for (const CliCommand *const *k = __start_cli_commands; k < __stop_cli_commands; k++)
+        if (!strcmp((*k)->name, name)) return *k;
+    return NULL;
+}
+
+static int with_model(const CliCommand *k, const JemppOptions *o) {
+    JemppErr err = { 0 };
+    Jempp *j = jempp_open(o, jempp_file(o, 0), &err);
+    const int rc = j ? k->with_model(j, o) : cli_fail(&err);
+    jempp_close(j);
+    return rc;
+}
+
+static int run_command(const CliCommand *k, int argc, char **argv) {
+    JemppErr err = { 0 };
+    JemppOptions *o = jempp_options(k->name, &err);
+    int rc;
+    if (!o || jempp_set_args(o, argc, argv, &err) || jempp_check_files(o, &err))
+        rc = cli_fail(&err);
+    else rc = k->run ? k->run(o) : with_model(k, o);
+    jempp_options_free(o);
+    return rc;
+}
+
 static int run(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--version")) return print_version();
@@ -137,11 +129,9 @@ static int run(int argc, char **argv) {
         return print_text(jempp_help(NULL));
     const int help = !strcmp(name, "help");
     if (help) name = argv[2];
-    for (size_t i = 0; i < sizeof COMMANDS / sizeof *COMMANDS; i++) {
-        if (strcmp(name, COMMANDS[i].name) != 0) continue;
-        if (help || wants_help(argc - 2, argv + 2)) return print_text(jempp_help(name));
-        return COMMANDS[i].run(argc - 2, argv + 2);
-    }
+    const CliCommand *k = find(name);
+    if (k && (help || wants_help(argc - 2, argv + 2))) return print_text(jempp_help(name));
+    if (k) return run_command(k, argc - 2, argv + 2);
     if (argc < 2) fprintf(stderr, "jempp: expected a command; jempp --help lists them\n");
     else fprintf(stderr, "jempp: %s: no such command; jempp --help lists them\n", name);
     return EXIT_USAGE;
@@ -155,5 +145,5 @@ int main(int argc, char **argv) {
         fprintf(stderr, "jempp: cannot write the output: %s\n", strerror(errno));
         return rc ? rc : EXIT_FAILED;
     }
-    return rc;
+    return stop_heeded ? EXIT_SIGNAL + stop_signal : rc;
 }

@@ -76,7 +76,7 @@ typedef struct {
     int    count, best, worst;
     SampleFrom from;
     SampleBy by;
-    int    json, half, zoom, columns, preview;
+    int    json, half, force, zoom, columns, preview;
     char   classes[256], animation[512], url[1024];
     // which rows were set by the user, a preset or a file: not by config_defaults
     unsigned char given[128];

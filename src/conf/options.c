@@ -230,6 +230,8 @@ const OptRow config_rows[] = {
       "write the chains as an animation" },
     { "half", T_FLAG, AT(half), "off", 0, 1, NULL, EXPORT, "output",
       "weights in 16 bits: half the size" },
+    { "force", T_FLAG, AT(force), "off", 0, 1, NULL, SAMPLE | EXPORT, "output",
+      "replace a file of another kind, or the model itself" },
     { "url", T_TEXT, AT(url), "", 0, 0, "URL", DATA, "output",
       "fetch from this folder on the net in place of the publisher's" },
     { "json", T_FLAG, AT(json), "off", 0, 1, NULL, JSONS, "output", "JSON instead of text" },

@@ -43,6 +43,8 @@ int  set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set 
                Err *err);
 // A picture file as a row of the set's kind: c planes of side x side bytes.
 int  picture_load(uint8_t *dst, const char *path, int c, int side, Err *err);
+int  picture_decode(uint8_t *dst, const uint8_t *data, size_t n, const char *name, int c, int side,
+                    Err *err);                    // the same from memory
 
 // ---- what is known, for `jempp data`
 typedef struct { char name[32], about[128], found[512]; int train, test, fetchable; } SetInfo;

@@ -11,17 +11,27 @@
 #include <string.h>
 #include <strings.h>
 
-int picture_load(uint8_t *dst, const char *path, int c, int side, Err *err) {
-    Image whole, square;
-    if (image_read(&whole, path, c, err)) return -1;
-    const int rc = image_square(&square, &whole, side, err);
-    image_free(&whole);
-    if (rc) return err_prefix(err, "%s", path);
+static int to_planes(uint8_t *dst, Image *whole, const char *name, int side, Err *err) {
+    Image square;
+    const int rc = image_square(&square, whole, side, err), c = whole->c;
+    image_free(whole);
+    if (rc) return err_prefix(err, "%s", name);
     const size_t pixels = (size_t)side * (size_t)side;
     for (size_t k = 0; k < (size_t)c; k++)
         for (size_t i = 0; i < pixels; i++) dst[k * pixels + i] = square.p[i * (size_t)c + k];
     image_free(&square);
     return 0;
+}
+
+int picture_load(uint8_t *dst, const char *path, int c, int side, Err *err) {
+    Image whole;
+    return image_read(&whole, path, c, err) || to_planes(dst, &whole, path, side, err);
+}
+
+int picture_decode(uint8_t *dst, const uint8_t *data, size_t n, const char *name, int c, int side,
+                   Err *err) {
+    Image whole;
+    return image_decode(&whole, data, n, name, c, err) || to_planes(dst, &whole, name, side, err);
 }
 
 typedef struct {

@@ -21,7 +21,7 @@ static int fresh_class(const Replay *r, uint64_t step, int i, uint32_t number) {
 
 static void birth(Replay *r) {
     int number[STARTS_AT_ONCE], cls[STARTS_AT_ONCE];
-    for (int i = 0; i < r->n; i += STARTS_AT_ONCE) {
+    for (int i = 0; i < r->n && !stop_asked(r->starts->dev->events); i += STARTS_AT_ONCE) {
         const int m = r->n - i < STARTS_AT_ONCE ? r->n - i : STARTS_AT_ONCE;
         for (int k = 0; k < m; k++) number[k] = i + k, cls[k] = slot_class(i + k, r->n, r->classes);
         starts_draw(r->starts, r->seed, number, cls, m, r->x, r->n);

@@ -160,7 +160,8 @@ static int fit_open(TrainRun *r, Err *err) {
     Trainer *t = &r->t;
     if (trainer_open(t, &r->dev, &r->cfg, &r->train, r->cfg.resume, err)) return -1;
     const int infer = r->cfg.batch < 100 ? 100 : r->cfg.batch;
-    if (scorer_open(&r->scorer, &t->net, infer, t->mem, t->mem_bytes, err)) return -1;
+    if (scorer_open(&r->scorer, &t->net, infer, t->mem, t->mem_bytes, err) || stopped(r->ev, err))
+        return -1;
     if (r->valid.n && bytes_upload(&r->valid_bytes, &r->dev, &r->valid, err)) return -1;
     r->logits = malloc((r->valid.n + r->test.n + 1) * (size_t)r->train.classes * sizeof *r->logits);
     if (!r->logits) return err_set(err, ERR_MEM, "out of memory for scores");

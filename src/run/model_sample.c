@@ -121,8 +121,9 @@ static int sampler_open(Draw *d, Err *err) {
     const StartKind kind = d->cfg.start;
     if (s->starts.dev && s->kind != kind) close_starts(s, &m->dev);
     if (s->pass.net && s->pass.batch != d->cfg.batch) close_pass(s, &m->dev);
-    if ((!s->starts.dev && open_starts(s, m, kind, d->ev, err)) ||
-        (!s->pass.net && open_pass(s, m, d->cfg.batch, err))) {
+    const int failed = (!s->starts.dev && open_starts(s, m, kind, d->ev, err)) ||
+                       (!s->pass.net && open_pass(s, m, d->cfg.batch, err)) || stopped(d->ev, err);
+    if (failed) {
         close_starts(s, &m->dev);
         close_pass(s, &m->dev);
         dev_recover(&m->dev);

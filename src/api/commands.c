@@ -1,0 +1,103 @@
+// commands.c - see commands.h.
+#include "api/commands.h"
+#include <limits.h>
+#include <string.h>
+
+static void sample_defaults(Config *c) { c->steps = FRESH_STEPS; }
+static void bench_defaults(Config *c) {
+    c->px = PX_SHARED;
+} // the cheapest rule, the one others time
+static void eval_defaults(Config *c) {
+    c->attack_steps = EVAL_ATTACK_STEPS;
+    c->data[0] = 0;                                         // the run's own
+}
+
+static const char ONE_MODEL[] = "one run folder or model file";
+
+// clang-format off
+const Command command_table[] = {
+    { .name = "train", .bit = CMD_TRAIN, .about = "train a model into a run folder",
+      .synopsis = "jempp train [--preset NAME] [--config FILE] [--option value ...]\n"
+                  "jempp train --resume --out RUN [--option value ...]",
+      .examples = "jempp train --preset demo --out runs/demo      # a first look, minutes on a CPU\n"
+                  "jempp train --preset jempp-m10 --data cifar10  # the paper's JEM++\n"
+                  "jempp train --resume --out runs/demo           # continue where it stopped",
+      .names = "options only" },
+    { .name = "sample", .bit = CMD_SAMPLE, .about = "draw images from a model",
+      .synopsis = "jempp sample RUN|MODEL [--count N] [--out grid.png] [--option value ...]",
+      .examples = "jempp sample runs/demo --count 100 --out grid.png\n"
+                  "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
+                  "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px",
+      .names = ONE_MODEL, .least = 1, .most = 1, .defaults = sample_defaults },
+    { .name = "eval", .bit = CMD_EVAL,
+      .about = "evaluate a model: accuracy, calibration, OOD detection, attacks, samples, speed",
+      .synopsis = "jempp eval RUN|MODEL [--tasks NAME,...] [--ood SET,...] [--limit N] [--json] [--out DIR]",
+      .examples = "jempp eval runs/demo                             # all tasks; writes runs/demo/eval.json\n"
+                  "jempp eval runs/demo --tasks acc,ece --temperature\n"
+                  "jempp eval runs/first --tasks ood --ood svhn,cifar100,cifar-file:celeba.bin\n"
+                  "jempp eval runs/first --tasks attack --attacks pgd-linf --radii 0,4/255,8/255 --restarts 5\n"
+                  "jempp eval model.safetensors --data cifar10 --limit 500 --out look",
+      .names = ONE_MODEL, .least = 1, .most = 1, .defaults = eval_defaults },
+    { .name = "predict", .bit = CMD_PREDICT,
+      .about = "classify pictures, and detect those out of distribution",
+      .synopsis = "jempp predict RUN|MODEL IMAGE... [--json]\n"
+                  "jempp predict RUN|MODEL - < IMAGE",
+      .examples = "jempp predict runs/demo shoe.png\n"
+                  "jempp predict model.safetensors *.jpg --json\n"
+                  "curl -s https://example.org/cat.webp | jempp predict model.safetensors -",
+      .names = "a run folder or model file, then one or more pictures (- for standard input)",
+      .least = 2, .most = INT_MAX },
+    { .name = "export", .bit = CMD_EXPORT,
+      .about = "write a model as one file, with PyTorch's tensor names",
+      .synopsis = "jempp export RUN|MODEL OUT.safetensors [--half] [--force]",
+      .examples = "jempp export runs/demo demo.safetensors\n"
+                  "jempp export runs/demo small.safetensors --half",
+      .names = "a run folder or model file, then the file to write", .least = 2, .most = 2 },
+    { .name = "info", .bit = CMD_INFO, .about = "operations, parameters and memory of a network",
+      .synopsis = "jempp info [RUN|MODEL] [--model NAME] [--batch N] [--json]",
+      .examples = "jempp info --model wrn-28-10 --batch 64\n"
+                  "jempp info --model wrn-16-2 --device cpu       # what convolutions need there too\n"
+                  "jempp info runs/demo",
+      .names = "at most one run folder or model file", .least = 0, .most = 1 },
+    { .name = "bench", .bit = CMD_BENCH, .about = "speed of operations and of whole training iterations",
+      .synopsis = "jempp bench [--model NAME] [--batch N] [--steps M] [--device NAME] [--json]",
+      .examples = "jempp bench --model wrn-16-2 --steps 5 --device cpu\n"
+                  "jempp bench --model wrn-28-10 --px clean --json",
+      .names = "options only", .defaults = bench_defaults },
+    { .name = "report", .bit = CMD_REPORT, .about = "figures of a run, and a page with all of them",
+      .synopsis = "jempp report RUN [--out FILE.html]",
+      .examples = "jempp report runs/demo\n"
+                  "jempp report runs/demo --out demo.html",
+      .names = "one run folder", .least = 1, .most = 1 },
+    { .name = "data", .bit = CMD_DATA, .about = "list, check and download image sets",
+      .synopsis = "jempp data list\n"
+                  "jempp data check NAME [--data-dir DIR]\n"
+                  "jempp data fetch NAME [--data-dir DIR] [--url URL]",
+      .examples = "jempp data list\n"
+                  "jempp data fetch cifar10\n"
+                  "jempp data check folder:pictures",
+      .names = "list, check NAME or fetch NAME", .least = 1, .most = 2 },
+    { 0 },
+};
+// clang-format on
+
+const Command *command_find(const char *name) {
+    for (const Command *k = command_table; k->name; k++)
+        if (!strcmp(k->name, name)) return k;
+    return NULL;
+}
+
+void command_defaults(const Command *k, Config *c) {
+    config_defaults(c);
+    if (k->defaults) k->defaults(c);
+}
+
+int command_names(const Command *k, const char *const *name, int n, Err *err) {
+    if (n >= k->least && n <= k->most) return 0;
+    if (!n) return err_set(err, ERR_ARG, "%s: expected %s", k->name, k->names);
+    if (n < k->least)
+        return err_set(err, ERR_ARG, "%s: expected %s; found '%s' alone", k->name, k->names,
+                       name[n - 1]);
+    return err_set(err, ERR_ARG, "%s: %s: one name too many; expected %s", k->name, name[k->most],
+                   k->names);
+}

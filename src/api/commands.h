@@ -1,0 +1,23 @@
+// commands.h - the commands: one record each says everything about a command but what it does, which
+// is one file in src/cli. Its options are the rows of the option table (conf/options.c) that have its
+// bit.
+#ifndef COMMANDS_H
+#define COMMANDS_H
+#include "conf/config.h"
+
+typedef struct {
+    const char *name;
+    unsigned    bit;                                  // CMD_TRAIN, ...
+    const char *about;                                // one line
+    const char *synopsis, *examples;
+    const char *names;                                // which arguments it takes beside options ...
+    int         least, most;                          // ... and how many
+    void      (*defaults)(Config *c);                 // its own defaults, or NULL
+} Command;
+
+extern const Command command_table[];                 // ends with a NULL name
+const Command *command_find(const char *name);        // NULL: no such command
+void  command_defaults(const Command *k, Config *c);
+// 0 if the command takes n names (run folders, files).
+int   command_names(const Command *k, const char *const *name, int n, Err *err);
+#endif

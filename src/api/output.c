@@ -1,0 +1,62 @@
+// output.c - see output.h.
+#include "api/output.h"
+#include "base/safetensors.h"
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+int ends_with(const char *s, const char *suffix) {
+    const size_t n = strlen(s), m = strlen(suffix);
+    return n > m && !strcasecmp(s + n - m, suffix);
+}
+
+static int same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+// Whether something is there, and its first bytes (zeros where it has fewer or is no file).
+static int begins(const char *path, unsigned char head[12]) {
+    struct stat st;
+    memset(head, 0, 12);
+    if (stat(path, &st)) return 0;
+    FILE *f = S_ISREG(st.st_mode) ? fopen(path, "rb") : NULL;
+    if (f && fread(head, 1, 12, f) < 12) memset(head, 0, 12);
+    if (f) fclose(f);
+    return 1;
+}
+
+static int refuse(const char *path, const char *kind, Err *err) {
+    return err_set(err, ERR_ARG, "%s: exists and is no %s; --force replaces it", path, kind);
+}
+
+int output_picture(const char *path, int force, Err *err) {
+    const int png = ends_with(path, ".png");
+    unsigned char head[12];
+    if (!png && !ends_with(path, ".webp"))
+        return err_set(err, ERR_ARG, "%s: expected a name that ends in .png or .webp", path);
+    if (force || !begins(path, head)) return 0;
+    if (png) return memcmp(head, "\x89PNG\r\n\x1a\n", 8) ? refuse(path, "PNG picture", err) : 0;
+    return memcmp(head, "RIFF", 4) || memcmp(head + 8, "WEBP", 4)
+               ? refuse(path, "WebP picture", err)
+               : 0;
+}
+
+int output_model(const char *path, const char *source, int force, Err *err) {
+    unsigned char head[12];
+    if (!ends_with(path, ".safetensors"))
+        return err_set(err, ERR_ARG, "%s: expected a name that ends in .safetensors", path);
+    if (force || !begins(path, head)) return 0;
+    if (same_file(path, source))
+        return err_set(err, ERR_ARG,
+                       "%s: is the model that is exported; name another file, or --force to "
+                       "replace it",
+                       path);
+    St st;
+    if (st_open(&st, path, NULL)) return refuse(path, "model", err);
+    const char *format = st_meta(&st, "format");
+    const int state = format && !strncmp(format, "jempp state", strlen("jempp state"));
+    st_close(&st);
+    return state ? refuse(path, "model alone: a checkpoint of a run", err) : 0;
+}

@@ -1,0 +1,12 @@
+// output.h - whether a file may be written: its suffix says the format, and a file of another kind
+// is never replaced unless the user forces it.
+#ifndef OUTPUT_H
+#define OUTPUT_H
+#include "base/err.h"
+
+// Pictures end in .png or .webp.
+int output_picture(const char *path, int force, Err *err);
+// Models end in .safetensors. source: the file that the model was read from, which is kept too.
+int output_model(const char *path, const char *source, int force, Err *err);
+int ends_with(const char *s, const char *suffix);
+#endif

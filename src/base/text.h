@@ -1,0 +1,8 @@
+// text.h - text on a terminal.
+#ifndef TEXT_H
+#define TEXT_H
+
+// Columns that UTF-8 text takes: combining marks none, East Asian wide characters and emoji two. A
+// byte that is no UTF-8 takes one.
+int text_width(const char *s);
+#endif
