@@ -107,7 +107,7 @@ LIB_SRC  := $(filter-out $(PLOT_SRC),$(foreach r,base conf net data jem run repo
             $(wildcard src/dev/backend.c src/dev/dense.c src/dev/ref.c src/dev/comm.c))
 CLI_SRC  := $(wildcard src/cli/*.c)
 PRESETS  := $(sort $(wildcard presets/*.conf))
-ISA_SRC  := $(wildcard src/dev/cpu_ops.c src/dev/cpu_stem.c src/dev/cpu_wino.c)
+ISA_SRC  := $(wildcard src/dev/cpu_ops.c src/dev/cpu_pool.c src/dev/cpu_stem.c src/dev/cpu_wino.c)
 CPU_SRC  := $(filter-out $(ISA_SRC),$(wildcard src/dev/cpu*.c))
 MPI_SRC  := $(wildcard src/dev/comm_mpi.c)
 CUDA_SRC := $(wildcard src/dev/cuda*.cu)
@@ -159,7 +159,7 @@ test: all tests
 	@$(RUN) $(USE_SCRIPTS) $(TEST_BIN) $(DOUBLE_BIN) $(CHECKS)
 
 # Poison is about the memory of devices, so it is for the tests that use one.
-POISONED := learn_test test_cpu test_ops test_net test_golden test_iterate test_train test_eval test_model
+POISONED := learn_test test_cpu test_inception test_ops test_net test_golden test_iterate test_train test_eval test_model
 asan poison:
 	@$(MAKE) --no-print-directory SET=$@ $(if $(filter poison,$@),TESTS="$(or $(TESTS),$(POISONED))") run
 
@@ -252,7 +252,7 @@ uninstall:
 # nothing for all modules. What it cannot take in is copied to lib/, but for what a system has anyway.
 BUNDLE         := build/jempp-$(VERSION)$(DEVICE:%=-%)
 BUNDLE_MODULES := $(filter %-$(or $(DEVICE),%).so,$(MODULES))
-BUNDLE_TESTS   := $(patsubst tests/%.c,$(OBJ)/tests/%,$(wildcard tests/test_golden.c tests/test_iterate.c \
+BUNDLE_TESTS   := $(patsubst tests/%.c,$(OBJ)/tests/%,$(wildcard tests/test_golden.c tests/test_inception.c tests/test_iterate.c \
                     $(patsubst jempp-%.so,tests/test_%.c,$(notdir $(BUNDLE_MODULES)))))
 IN_SYSTEM      := /(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcud[a-z]*|libcublas[A-Za-z]*|libnccl|ld-linux[^/]*)\.so
 bundle:

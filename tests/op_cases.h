@@ -33,8 +33,10 @@ static Conv conv_of(const Case *k, Filter *f, int want) {
                    .y = { k->n, k->out, (k->h + 2 * k->pad - k->size) / k->stride + 1,
                           (k->w + 2 * k->pad - k->size) / k->stride + 1, NULL },
                    .size = k->size,
+                   .size_w = k->size,
                    .stride = k->stride,
                    .pad = k->pad,
+                   .pad_w = k->pad,
                    .x_plain = k->x_plain,
                    .y_plain = k->y_plain,
                    .want = want,
@@ -57,7 +59,7 @@ static void conv_run(Pair *t, const Case *k, ConvRun *r) {
     twins(t, r->n_w, 0, 1, r->dw);                       // gradients are added to what is there
     twins(t, (size_t)k->out, 0, 1, r->db);
     for (int i = 0; i < 2; i++) {
-        r->f[i] = (Filter){ k->out, k->in, k->size, r->w[i], NULL };
+        r->f[i] = (Filter){ k->out, k->in, k->size, k->size, r->w[i], NULL };
         r->c[i] = conv_of(k, &r->f[i], WANT_DX | WANT_DW);
     }
     random_pair(t, r->c[0].x, k->x_plain, 0.3, r->x);

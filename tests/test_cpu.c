@@ -177,6 +177,7 @@ static void same_tensor(Pair *t, Tensor x[2], int plain, double tol, const char 
 // ---- convolutions -------------------------------------------------------------------------------
 
 #include "op_cases.h"
+#include "window_cases.h"
 
 // how: the kernels' name, or NULL for any.
 static void conv_agrees(Pair *t, const Case *k, const char *how, double tol) {
@@ -253,7 +254,7 @@ static void winograd_leaves_the_rest_to_others(void **state) {
     };
     for (size_t i = 0; i < LEN(rest); i++) {
         real w[1] = { 0 };
-        Filter f = { rest[i].out, rest[i].in, rest[i].size, w, NULL };
+        Filter f = { rest[i].out, rest[i].in, rest[i].size, rest[i].size, w, NULL };
         Conv c = conv_of(&rest[i], &f, WANT_DX | WANT_DW);
         told(&t->dev[1], 1, &rest[i], "winograd");
         conv_agrees(t, &rest[i], NULL, 2e-5);
@@ -273,13 +274,20 @@ static void stems_and_heads_agree(void **state) {
         conv_agrees(*state, &STEMS_AND_HEADS[i], NULL, 2e-5);
 }
 
+static void inference_agrees(void **state) {
+    Pair *t = *state;
+    for (size_t i = 0; i < LEN(RELU_CASES); i++) relu_conv_agrees(t, &RELU_CASES[i], 2e-5);
+    windows_agree(t, 1e-6);
+    concats_agree(t, 0);
+}
+
 static void packed_weights_follow_the_master_copy(void **state) {
     Pair *t = *state;
     Dev *dev = &t->dev[1];
     const Case k = { 1, 16, 16, 4, 4, 1, 1, 0, 0, 0 };
     real *w = reals(t, dev, 256), *ones = reals(t, dev, 256), *out = reals(t, dev, 256);
     for (int i = 0; i < 256; i++) w[i] = ones[i] = 1;
-    Filter f = { 16, 16, 1, w, NULL };
+    Filter f = { 16, 16, 1, 1, w, NULL };
     Conv a = conv_of(&k, &f, 0), b = conv_of(&k, &f, 0);
     Tensor x = on(t, dev, a.x, 0), y = on(t, dev, a.y, 0);
     dev->be.from_plain(dev, ones, &x);
@@ -508,8 +516,10 @@ static void no_layer_is_slow(const char *model, int channels, int side, StemKind
         Conv c = { .x = net.act[op->x],
                    .y = net.act[op->y],
                    .size = op->size,
+                   .size_w = op->size_w,
                    .stride = op->stride,
                    .pad = op->pad,
+                   .pad_w = op->pad_w,
                    .x_plain = op->x == 0,
                    .want = WANT_DX | WANT_DW,
                    .filter = &f };
@@ -545,7 +555,7 @@ static void names_with(const char *tuning, ConvChoice choice, char names[256], c
     dev_start(&dev, "cpu", (DevOpts){ .threads = 1, .tuning = tuning, .conv = choice });
     real *w = calloc((size_t)32 * 32 * 9, sizeof *w);
     assert_non_null(w);
-    Filter f = { 32, 32, 3, w, NULL };
+    Filter f = { 32, 32, 3, 3, w, NULL };
     Conv c = conv_of(&(Case){ 4, 32, 32, 16, 16, 3, 1, 1, 0, 0 }, &f, WANT_DX | WANT_DW);
     dev.be.conv_open(&dev, &c);
     dev_fine(&dev);
@@ -629,7 +639,7 @@ static size_t own_kernels(int threads, char *out, size_t room) {
                       .run_var = par[3][1],
                       .mean = par[4][1],
                       .rstd = par[5][1] };
-    Filter f[2] = { { 40, 3, 3, w[1], NULL }, { 40, 40, 1, w[1], NULL } };
+    Filter f[2] = { { 40, 3, 3, 3, w[1], NULL }, { 40, 40, 1, 1, w[1], NULL } };
     Conv stem = conv_of(&(Case){ 5, 3, 40, 9, 9, 3, 1, 1, 1, 0 }, &f[0], WANT_DX | WANT_DW);
     Conv head = conv_of(&(Case){ 5, 40, 40, 1, 1, 1, 1, 0, 1, 1 }, &f[1], WANT_DX | WANT_DW);
     dev->be.conv_open(dev, &stem);
@@ -674,7 +684,7 @@ static size_t own_winograd(int threads, int stride, char *out, size_t room) {
     Tensor x[2], dy[2];
     twins(&t, 64 * 32 * 9, 0, 1, w);
     twins(&t, 64 * 32 * 9, 0, 1, dw);
-    Filter f = { 64, 32, 3, w[1], NULL };
+    Filter f = { 64, 32, 3, 3, w[1], NULL };
     Conv c = conv_of(&k, &f, WANT_DX | WANT_DW);
     random_pair(&t, c.x, 0, 0, x);
     random_pair(&t, c.y, 0, 0, dy);
@@ -733,7 +743,7 @@ static void running_allocates_nothing(void **state) {
     twins(t, 32 * 32 * 9, 0, 1, dw);
     twins(t, 8 * 32, 1, 0.1, par);
     twins(t, 4 * 3 * 256, 1, 0.1, g);
-    Filter f = { 32, 32, 3, w[1], NULL };
+    Filter f = { 32, 32, 3, 3, w[1], NULL };
     Conv c = conv_of(&k, &f, WANT_DX | WANT_DW);
     random_pair(t, c.x, 0, 0, x);
     random_pair(t, c.y, 0, 0, y);
@@ -778,7 +788,7 @@ static void the_first_failure_stays_and_stops_the_device(void **state) {
     Err err = { 0 };
     dev_start(&dev, "cpu", (DevOpts){ .threads = 1 });
     real w[16] = { 0 }, v[16] = { 1 };
-    Filter f = { 4, 4, 1, w, NULL };
+    Filter f = { 4, 4, 1, 1, w, NULL };
     Conv c = conv_of(&(Case){ 1, 4, 4, 1, 1, 1, 1, 0, 1, 1 }, &f, 0);
     dev.be.conv_open(&dev, &c);
     Tensor x = c.x, y = c.y;
@@ -889,6 +899,7 @@ int main(void) {
         cmocka_unit_test(winograd_leaves_the_rest_to_others),
         cmocka_unit_test(wrn_28_10_needs_little_scratch),
         cmocka_unit_test(the_search_for_kernels_is_shown_and_stops),
+        cmocka_unit_test(inference_agrees),
     };
     const int failed = cmocka_run_group_tests(tests, pair_open, pair_close);
     return failed ? failed : again_with_avx2();

@@ -173,6 +173,7 @@ static void in_both_types(void (*test)(Pair *)) {
 // ---- convolutions -------------------------------------------------------------------------------
 
 #include "op_cases.h"
+#include "window_cases.h"
 
 static void conv_agrees(Pair *t, const Case *k) {
     char what[5][200];
@@ -257,6 +258,17 @@ static void stems_and_heads_agree(void **state) {
 }
 
 // A bias that a convolution leaves to the norm behind it must come out as if it had been added.
+static void inference(Pair *t) {
+    for (size_t i = 0; i < LEN(RELU_CASES); i++) relu_conv_agrees(t, &RELU_CASES[i], t->tol);
+    windows_agree(t, t->tol);
+    concats_agree(t, t->tol);
+}
+
+static void inference_agrees(void **state) {
+    (void)state;
+    in_both_types(inference);
+}
+
 static void bias_through_norm(Pair *t) {
     const Case k = { 3, 16, 24, 6, 5, 3, 1, 1, 0, 0 };
     for (int mode = 0; mode < 8; mode++) {               // residual, batch statistics, norm
@@ -267,7 +279,7 @@ static void bias_through_norm(Pair *t) {
         twins(t, 24, 1, 3, b);
         for (int i = 0; i < 6; i++)
             twins(t, i == 5 ? 48 : 24, i == 3 ? 5 : 0.5, i == 3 ? 0.5 : 1, par[i]);
-        Filter f[2] = { { 24, 16, 3, w[0], NULL }, { 24, 16, 3, w[1], NULL } };
+        Filter f[2] = { { 24, 16, 3, 3, w[0], NULL }, { 24, 16, 3, 3, w[1], NULL } };
         Conv c[2] = { conv_of(&k, &f[0], WANT_DX), conv_of(&k, &f[1], WANT_DX) };
         random_pair(t, c[0].x, 0, 0, x);
         random_pair(t, c[0].y, 0, 0, r);
@@ -804,6 +816,7 @@ int main(void) {
         cmocka_unit_test(convolutions_of_real_shapes_agree),
         cmocka_unit_test(own_convolutions_agree),
         cmocka_unit_test(stems_and_heads_agree),
+        cmocka_unit_test(inference_agrees),
         cmocka_unit_test(biases_reach_through_norms),
         cmocka_unit_test(norms_agree_in_every_mode),
         cmocka_unit_test(statistics_survive_a_large_mean),

@@ -81,12 +81,14 @@ static void check_conv(int size, int stride, int pad, int cin, int cout, int sid
     const size_t nw = (size_t)cout * cin * size * size;
     c.w = reals(nw, 6), c.b = reals((size_t)cout, 7), c.dw = reals(nw, 8),
     c.db = reals((size_t)cout, 9);
-    c.filter = (Filter){ cout, cin, size, c.w, NULL };
+    c.filter = (Filter){ cout, cin, size, size, c.w, NULL };
     c.conv = (Conv){ .x = c.x,
                      .y = c.y,
                      .size = size,
+                     .size_w = size,
                      .stride = stride,
                      .pad = pad,
+                     .pad_w = pad,
                      .want = WANT_DX | WANT_DW,
                      .filter = &c.filter };
     c.dev.be.conv_open(&c.dev, &c.conv);
@@ -121,8 +123,15 @@ static void a_convolution_of_ones_counts_its_taps(void **state) {
     for (int i = 0; i < 16; i++) ((real *)c.x.p)[i] = 1;
     for (int i = 0; i < 9; i++) c.w[i] = 1;
     c.b[0] = 100;
-    c.filter = (Filter){ 1, 1, 3, c.w, NULL };
-    c.conv = (Conv){ .x = c.x, .y = c.y, .size = 3, .stride = 1, .pad = 1, .filter = &c.filter };
+    c.filter = (Filter){ 1, 1, 3, 3, c.w, NULL };
+    c.conv = (Conv){ .x = c.x,
+                     .y = c.y,
+                     .size = 3,
+                     .size_w = 3,
+                     .stride = 1,
+                     .pad = 1,
+                     .pad_w = 1,
+                     .filter = &c.filter };
     c.dev.be.conv_fwd(&c.dev, &c.conv, &c.x, c.b, &c.y);
     const real *y = c.y.p;
     assert_true(y[0] == 104 && y[1] == 106 && y[5] == 109 && y[15] == 104);

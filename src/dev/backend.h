@@ -33,14 +33,16 @@ static inline size_t tensor_len(const Tensor *t) {
 enum { WANT_DX = 1, WANT_DW = 2 };    // gradients for the input, for the parameters
 
 typedef struct {                      // a convolution's weights, shared by all passes that use them
-    int         out, in, size;
-    const real *w;                    // master copy [out][in][size][size]
+    int         out, in, size, size_w;
+    const real *w;                    // master copy [out][in][size][size_w]
     void       *impl;                 // the device's packed copies; filters_pack refreshes them
 } Filter;
 
 typedef struct {                      // a convolution of one shape, y = conv(x) + bias
     Tensor  x, y;                     // shapes only
-    int     size, stride, pad;
+    int     size, size_w;             // the kernel's rows and columns
+    int     stride, pad, pad_w;       // rows and columns of padding on each side
+    int     relu;                     // y = max(0, conv(x) + bias); has no gradients
     int     x_plain, y_plain;         // the stem reads images; the head is plain on both sides
     int     want;                     // which gradients will be asked for
     int     run_few;                  // not timed: opening must not cost more than running
@@ -58,6 +60,12 @@ typedef struct {                      // x += r; y = leaky_relu(gamma * (x - mea
     real *run_mean, *run_var;         // [c]
     real *mean, *rstd;                // [c], written by norm_fwd for norm_bwd
 } Norm;
+
+typedef enum { POOL_MEAN, POOL_MAX } PoolKind;
+typedef struct {                      // pooling over windows: padding counts neither in a mean (it is
+    PoolKind kind;                    // divided by the pixels that are there) nor in a maximum
+    int      size, stride, pad;
+} Pool;
 
 typedef struct StepState StepState;
 typedef struct {
@@ -208,6 +216,12 @@ typedef struct Backend {
                       real *dgamma, real *dbeta);
     void  (*pool_fwd)(Dev *, const Tensor *x, Tensor *y);     // mean over h and w, to plain [n][c]
     void  (*pool_bwd)(Dev *, const Tensor *dy, Tensor *dx);
+    // inference alone: pooling over windows; channels at .. at + x->c - 1 of y become x, in
+    // ascending order; bytes [n][c][h][w] as plain images of y's height and width, bilinear by
+    // TensorFlow's legacy rule (source = i * n_in / n_out, no half pixel), then (v - 128) / 128
+    void  (*window_fwd)(Dev *, Pool, const Tensor *x, Tensor *y);
+    void  (*concat)(Dev *, const Tensor *x, Tensor *y, int at);
+    void  (*resize)(Dev *, const Tensor *bytes, Tensor *y);
     // logits z to sums[N_SUM] and, where wanted, dz = scale * df/dz; y may be NULL with b = 0
     void  (*head)(Dev *, const Tensor *z, const int *y, Energy e, real scale, Tensor *dz,
                   real *sums);

@@ -115,18 +115,22 @@ static const CpuKernels *kernels_pick(Backend *be) {
     const Isa isa = cpu_conv_isa();
     if (isa == ISA_AVX512 && __builtin_cpu_supports("avx512vl")) {
         cpu_ops_avx512(be);
+        cpu_pool_avx512(be);
         return &cpu_kernels_avx512;
     }
     if (isa >= ISA_AVX2 && __builtin_cpu_supports("fma")) {
         cpu_ops_avx2(be);
+        cpu_pool_avx2(be);
         return &cpu_kernels_avx2;
     }
     cpu_ops_base(be);
+    cpu_pool_base(be);
     return &cpu_kernels_base;
 }
 #else
 static const CpuKernels *kernels_pick(Backend *be) {
     cpu_ops_base(be);
+    cpu_pool_base(be);
     return &cpu_kernels_base;
 }
 #endif

@@ -59,10 +59,13 @@ void cpu_reserve_scratch(Dev *dev, size_t bytes);
 int  cpu_choice(const Cpu *cpu, const char *key);
 void cpu_choose(Dev *dev, const char *key, int winograd);
 
-// cpu_ops.c (operations for the table) and cpu_stem.c, compiled for each instruction set.
+// cpu_ops.c, cpu_pool.c (operations for the table) and cpu_stem.c, compiled for each instruction set.
 void cpu_ops_avx512(Backend *be);
 void cpu_ops_avx2(Backend *be);
 void cpu_ops_base(Backend *be);
+void cpu_pool_avx512(Backend *be);
+void cpu_pool_avx2(Backend *be);
+void cpu_pool_base(Backend *be);
 extern const CpuKernels cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_base;
 
 // cpu_conv.c: the only file that knows oneDNN.

@@ -60,7 +60,12 @@ static void desc_free(MemDesc d) { free(d); }
 typedef struct {                     // one convolution in oneDNN's words
     MemDesc x, y, w, w_plain, b;        // w: any layout
     dnnl_dims_t stride, before, after;
+    int relu;                        // the convolution ends with it, and is for inference alone
 } DnnShape;
+
+static dnnl_prop_kind_t prop_of(const DnnShape *s) {
+    return s->relu ? dnnl_forward_inference : dnnl_forward_training;
+}
 
 // NULL where oneDNN has no such kernel.
 #if DNNL_VERSION_MAJOR >= 3
@@ -72,9 +77,9 @@ static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
     const dnnl_dims_t no = { 0 };
     dnnl_primitive_desc_t pd = NULL;
     if (dir == FWD)
-        dnnl_convolution_forward_primitive_desc_create(&pd, e, dnnl_forward_training, alg, s->x,
-                                                       s->w, s->b, s->y, s->stride, no, s->before,
-                                                       s->after, attr);
+        dnnl_convolution_forward_primitive_desc_create(&pd, e, prop_of(s), alg, s->x, s->w, s->b,
+                                                       s->y, s->stride, no, s->before, s->after,
+                                                       attr);
     else if (dir == DX)
         dnnl_convolution_backward_data_primitive_desc_create(
             &pd, e, alg, s->x, s->w, s->y, s->stride, no, s->before, s->after, forward, attr);
@@ -87,6 +92,10 @@ static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
 static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
     return dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef);
 }
+
+static dnnl_status_t append_relu(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
+}
 #else
 static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
                                          const_dnnl_primitive_desc_t forward,
@@ -96,8 +105,8 @@ static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
     dnnl_primitive_desc_t pd = NULL;
     dnnl_status_t status;
     if (dir == FWD)
-        status = dnnl_convolution_forward_desc_init(&c, dnnl_forward_training, alg, s->x, s->w,
-                                                    s->b, s->y, s->stride, s->before, s->after);
+        status = dnnl_convolution_forward_desc_init(&c, prop_of(s), alg, s->x, s->w, s->b, s->y,
+                                                    s->stride, s->before, s->after);
     else if (dir == DX)
         status = dnnl_convolution_backward_data_desc_init(&c, alg, s->x, s->w, s->y, s->stride,
                                                           s->before, s->after);
@@ -110,20 +119,25 @@ static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
 }
 
 static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1); }
+
+static dnnl_status_t append_relu(dnnl_post_ops_t ops) {
+    return dnnl_post_ops_append_eltwise(ops, 1, dnnl_eltwise_relu, 0, 0);
+}
 #endif
 
 // ---- primitives ---------------------------------------------------------------------------------
 
 // oneDNN would allocate scratch memory at every run; ours lasts.
-static dnnl_primitive_attr_t attr_new(Dev *dev, int add) {
+static dnnl_primitive_attr_t attr_new(Dev *dev, int add, int relu) {
     dnnl_primitive_attr_t a = NULL;
     dnnl_post_ops_t ops = NULL;
     if (!ok(dev, dnnl_primitive_attr_create(&a), "an attribute")) return NULL;
     ok(dev, dnnl_primitive_attr_set_scratchpad_mode(a, dnnl_scratchpad_mode_user),
        "a scratchpad's mode");
-    if (!add) return a;
+    if (!add && !relu) return a;
     ok(dev, dnnl_post_ops_create(&ops), "a post-op");
-    ok(dev, append_sum(ops), "a post-op");
+    if (add) ok(dev, append_sum(ops), "a post-op");
+    if (relu) ok(dev, append_relu(ops), "a post-op");
     ok(dev, dnnl_primitive_attr_set_post_ops(a, ops), "a post-op");
     dnnl_post_ops_destroy(ops);
     return a;
@@ -196,7 +210,7 @@ static void prim_run(Dev *dev, const Primitive *w, const void *const p[N_MEM]) {
 // Brings x's layout to y's, or adds to what is there.
 static void reorder_open(Dev *dev, Primitive *w, MemDescView from, MemDescView to, int add) {
     const dnnl_engine_t e = dnn_of(dev)->engine;
-    dnnl_primitive_attr_t attr = attr_new(dev, add);
+    dnnl_primitive_attr_t attr = attr_new(dev, add, 0);
     dnnl_primitive_desc_t pd = NULL;
     if (attr &&
         ok(dev, dnnl_reorder_primitive_desc_create(&pd, from, e, to, e, attr), "a reorder")) {
@@ -288,7 +302,9 @@ static size_t winograd_bytes(const Dev *dev, const Conv *c, int dir) {
 
 // c with blank weights, x, y (and their gradients), weights' gradient, bias and scratch at p.
 static void winograd_run(Dev *dev, const Conv *c, int dir, void *const p[N_MEM]) {
-    const Filter f = { .out = c->filter->out, .in = c->filter->in, .size = 3, .w = p[MEM_W] };
+    const Filter f = {
+        .out = c->filter->out, .in = c->filter->in, .size = 3, .size_w = 3, .w = p[MEM_W]
+    };
     Conv blank = *c;
     Tensor x = c->x, y = c->y;
     blank.filter = (Filter *)&f;
@@ -329,10 +345,15 @@ static int time_winograd(Dev *dev, const Conv *c, int dir, const char *key,
     return best[1] < best[0];
 }
 
+// Inference does not wait for timings. Measured on 8 images of each of Inception's shapes, ours is 2.3
+// to 3.2 times as fast as oneDNN's from 35x35 pixels on, and equal at 8x8, where filters weigh most.
+static int winograd_pays(const Conv *c) { return c->y.h * c->y.w >= 256; }
+
 // Whether to use our Winograd kernel; the batch size is no part of the question.
 static int choose_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitive_desc_t direct,
                            const DnnShape *s) {
     if (cpu_of(dev)->conv != CONV_AUTO || !winograd_bytes(dev, c, dir)) return 0;
+    if (c->relu) return winograd_pays(c);
     static const char *const name[] = { "fwd", "dx", "dw" };
     char key[80];
     snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d", name[dir], c->x.h, c->x.w, c->x.c,
@@ -357,16 +378,16 @@ typedef struct {                     // Conv.impl
 } CpuConv;
 
 static int is_head(const Conv *c) {
-    return c->x_plain && c->y_plain && c->size == 1 && c->stride == 1 && c->pad == 0 &&
-           c->x.h == 1 && c->x.w == 1;
+    return c->x_plain && c->y_plain && c->size == 1 && c->size_w == 1 && c->stride == 1 &&
+           c->pad == 0 && c->pad_w == 0 && !c->relu && c->x.h == 1 && c->x.w == 1;
 }
 
 static DnnShape shape_new(Dev *dev, const Conv *c) {
     const dnnl_format_tag_t blocked = cpu_of(dev)->k->lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c;
     const Tensor *x = &c->x, *y = &c->y;
-    const int k = c->size, s = c->stride, p = c->pad;
+    const int k = c->size, kw = c->size_w, s = c->stride, p = c->pad, pw = c->pad_w;
     const dnnl_dims_t dx = { x->n, x->c, x->h, x->w }, dy = { y->n, y->c, y->h, y->w };
-    const dnnl_dims_t dw = { y->c, x->c, k, k }, db = { y->c };
+    const dnnl_dims_t dw = { y->c, x->c, k, kw }, db = { y->c };
     const DnnShape shape = {
         .x = desc_new(4, dx, c->x_plain ? dnnl_nchw : blocked),
         .y = desc_new(4, dy, c->y_plain ? dnnl_nchw : blocked),
@@ -374,12 +395,13 @@ static DnnShape shape_new(Dev *dev, const Conv *c) {
         .w_plain = desc_new(4, dw, dnnl_oihw),
         .b = desc_new(1, db, dnnl_x),
         .stride = { s, s },
-        .before = { p, p },
+        .before = { p, pw },
         // what the last window needs beyond the input; less than 0 where it does not reach the end
-        .after = { (y->h - 1) * s + k - x->h - p, (y->w - 1) * s + k - x->w - p },
+        .after = { (y->h - 1) * s + k - x->h - p, (y->w - 1) * s + kw - x->w - pw },
+        .relu = c->relu,
     };
     if (!shape.x || !shape.y || !shape.w || !shape.w_plain || !shape.b)
-        err_set(&dev->err, ERR_MEM, "oneDNN: cannot describe a convolution %dx%d %d -> %d", k, k,
+        err_set(&dev->err, ERR_MEM, "oneDNN: cannot describe a convolution %dx%d %d -> %d", k, kw,
                 x->c, y->c);
     return shape;
 }
@@ -393,7 +415,7 @@ static void shape_free(DnnShape *s) {
 }
 
 static dnnl_primitive_desc_t describe(Dev *dev, const DnnShape *s, int dir) {
-    dnnl_primitive_attr_t attr = attr_new(dev, 0);
+    dnnl_primitive_attr_t attr = attr_new(dev, 0, s->relu);
     dnnl_primitive_desc_t forward = describe_as(dev, s, FWD, NULL, attr), pd = forward;
     if (dir != FWD && forward) {                          // a hint that backward passes must have
         pd = describe_as(dev, s, dir, forward, attr);
@@ -422,7 +444,7 @@ static void direction_open(Dev *dev, Conv *c, const DnnShape *s, int dir) {
     dnnl_primitive_desc_t pd = describe(dev, s, dir);
     if (!pd) {
         err_set(&dev->err, ERR_DEV, "oneDNN: no kernel for a convolution %dx%d stride %d, %d -> %d",
-                c->size, c->size, c->stride, c->x.c, c->y.c);
+                c->size, c->size_w, c->stride, c->x.c, c->y.c);
         return;
     }
     plan->winograd[dir] = choose_winograd(dev, c, dir, pd, s);
@@ -454,7 +476,7 @@ static void conv_open(Dev *dev, Conv *c) {
     }
     const int want[3] = { 1, c->want & WANT_DX, c->want & WANT_DW };
     plan->head = is_head(c);
-    plan->stem = c->x_plain && !c->y_plain;
+    plan->stem = c->x_plain && !c->y_plain && c->size == c->size_w && c->pad == c->pad_w;
     for (int i = 0; plan->head && i < 3; i++) c->how[i] = want[i] ? "own:head" : NULL;
     if (plan->head) return;
     DnnShape s = shape_new(dev, c);

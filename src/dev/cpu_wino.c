@@ -1,5 +1,6 @@
-// cpu_wino.c - own Winograd convolutions, 3x3 with a border of one: stride 1, and stride 2, for
-// which oneDNN has none. Compiled once for each instruction set (cpu_vec.h).
+// cpu_wino.c - own Winograd convolutions, 3x3 with a border of one: stride 1 (for inference also
+// without a border), and stride 2, for which oneDNN has none. Compiled once for each instruction set
+// (cpu_vec.h).
 //
 // In one dimension, four outputs of a filter of three taps follow from six products: both sides are
 // polynomials, known by their values at the points 0, a, -a, b, -b and infinity. Two taps need only
@@ -142,6 +143,7 @@ INLINE void write_line(Kind k, const vec *m, int s, vec *y, size_t sy) {
 typedef struct {                   // a convolution as this file sees it, from one side to the other
     Kind kind;
     int  rot180;                     // dx: the filter's two sides are exchanged
+    int  pad, relu;                  // of a convolution of kind X1; what is written is max(0, y)
     int  in, out;                    // channels
     int  cols, per, tiles;           // tiles in a row, of an image, of all images
 } WinoJob;
@@ -155,9 +157,9 @@ static Where where(const WinoJob *j, int tile) {
 }
 
 // One tile of a chunk x (h rows, w columns) to its positions, ld vectors apart.
-INLINE void read_tile(Kind k, const vec *x, int h, int w, Where at, vec *v, size_t ld) {
+INLINE void read_tile(Kind k, const vec *x, int h, int w, Where at, int before, vec *v, size_t ld) {
     const WinoTile g = tile_of(k);
-    const int i0 = at.row * g.step - g.before, j0 = at.col * g.step - g.before;
+    const int i0 = at.row * g.step - before, j0 = at.col * g.step - before;
     const int inside = i0 >= 0 && j0 >= 0 && i0 + g.in <= h && j0 + g.in <= w;
     vec edge[MOST * MOST], half[MOST][MOST];
     for (int i = 0; !inside && i < g.in; i++)
@@ -177,15 +179,16 @@ INLINE void prefetch(const vec *x, int h, int w, Where at, int step) {
             __builtin_prefetch(&x[i * w + j]);
 }
 
-INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first,
-                       int n, vec *v) {
-    const size_t ld = (size_t)GROUP * blocks + 1;  // + 1: positions must not share lines of a cache
+INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first, int n,
+                       vec *v) {
+    const size_t ld = (size_t)GROUP * blocks + 1;    // + 1: positions must not share lines of a cache
+    const int before = k == X1 ? j->pad : tile_of(k).before;
     for (int b = 0; b < blocks; b++)
         for (int i = 0; i < n; i++) {
             const Where at = where(j, first + i), next = where(j, first + i + AHEAD);
             if (i + AHEAD < n)
                 prefetch(chunk(t, next.n, b0 + b), t->h, t->w, next, tile_of(k).step);
-            read_tile(k, chunk(t, at.n, b0 + b), t->h, t->w, at, v + b * GROUP + i, ld);
+            read_tile(k, chunk(t, at.n, b0 + b), t->h, t->w, at, before, v + b * GROUP + i, ld);
         }
 }
 
@@ -201,8 +204,8 @@ static void tiles_in(Kind k, const WinoJob *j, const Tensor *t, int b0, int bloc
     }
 }
 
-INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, vec *y, int h, int w,
-                       Where at) {
+INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, int relu, vec *y, int h,
+                       int w, Where at) {
     const WinoTile g = tile_of(k);
     const int i0 = at.row * g.out, j0 = at.col * g.out;
     vec half[MOST][MOST], line[MOST];
@@ -210,7 +213,10 @@ INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, vec *y,
         write_line(k, m + j * ld, (int)(g.positions * ld), &half[0][j], MOST);
     for (int i = 0; i < g.out && i0 + i < h; i++) {
         write_line(k, half[i], 1, line, 1);
-        for (int j = 0; j < g.out && j0 + j < w; j++) y[(i0 + i) * w + j0 + j] = line[j] + *bias;
+        for (int j = 0; j < g.out && j0 + j < w; j++) {
+            const vec z = line[j] + *bias;
+            y[(i0 + i) * w + j0 + j] = relu ? PICK(z > 0, z, (vec){ 0 }) : z;
+        }
     }
 }
 
@@ -220,8 +226,8 @@ INLINE void write_tiles(Kind k, const WinoJob *j, const vec *m, const float *bia
         const vec add = bias ? *(const vec *)(bias + (b0 + b) * L) : (vec){ 0 };
         for (int i = 0; i < n; i++) {
             const Where at = where(j, first + i);
-            write_tile(k, m + i * wide + b, (size_t)GROUP * wide + 1, &add, chunk(t, at.n, b0 + b),
-                       t->h, t->w, at);
+            write_tile(k, m + i * wide + b, (size_t)GROUP * wide + 1, &add, j->relu,
+                       chunk(t, at.n, b0 + b), t->h, t->w, at);
         }
     }
 }
@@ -350,7 +356,14 @@ static void gather2(const float *v, const reg *d, int n, reg *u) { gather(2, v, 
 
 static WinoJob job_of(const Conv *c, int dx) {
     const Tensor *y = dx ? &c->x : &c->y;
-    WinoJob j = { c->stride == 1 ? X1 : dx ? DX2 : X2, dx, dx ? c->y.c : c->x.c, y->c, 0, 0, 0 };
+    WinoJob j = { .kind = c->stride == 1 ? X1
+                      : dx           ? DX2
+                                     : X2,
+              .rot180 = dx,
+              .pad = c->pad,
+              .relu = c->relu,
+              .in = dx ? c->y.c : c->x.c,
+              .out = y->c };
     const int out = tile_of(j.kind).out;
     j.cols = (y->w + out - 1) / out;
     j.per = (y->h + out - 1) / out * j.cols;
@@ -458,8 +471,11 @@ static void run_dw(const Conv *c, const Tensor *x, const Tensor *dy, float *dw, 
 
 static size_t bytes(const Conv *c, int dx, int dw, int threads) {
     const int s = c->stride;
-    if (c->size != 3 || c->pad != 1 || (s != 1 && s != 2) || c->x_plain || c->y_plain) return 0;
-    if (c->y.h != (c->x.h - 1) / s + 1 || c->y.w != (c->x.w - 1) / s + 1) return 0;
+    const int valid = c->relu && s == 1 && c->pad == 0;      // without padding: inference alone
+    if (c->size != 3 || c->size_w != 3 || c->pad_w != c->pad || (c->pad != 1 && !valid)) return 0;
+    if ((s != 1 && s != 2) || c->x_plain || c->y_plain) return 0;
+    const int cut = 3 - 2 * c->pad;                // rows that the kernel takes from the input
+    if (c->y.h != (c->x.h - cut) / s + 1 || c->y.w != (c->x.w - cut) / s + 1) return 0;
     if (c->x.c % L || c->y.c % L) return 0;
     const WinoJob j = job_of(c, dx);
     const size_t packed = weights_of(&j) * (dw ? pieces_of(&j) : 1);

@@ -471,6 +471,7 @@ extern "C" __attribute__((visibility("default"))) int jempp_backend(int abi, siz
     be->record_free = record_free;
     cuda_ops_table(be);
     cuda_data_table(be);
+    cuda_window_table(be);
     cuda_norm_table(be);
     cuda_pool_table(be);
     cuda_conv_table(be);

@@ -71,6 +71,8 @@ void cuda_settle(Dev *dev, const Tensor *t);                 // adds the bias th
 
 void cuda_ops_table(Backend *be);                            // cuda_ops.cu
 void cuda_data_table(Backend *be);                           // cuda_data.cu
+void cuda_window_table(Backend *be);                         // cuda_window.cu
+void cuda_relu(Dev *dev, Tensor *t, int plain, const float *b);   // t = max(0, t + b); b: may be NULL
 void cuda_norm_start(Dev *dev);                              // cuda_norm.cu
 void cuda_norm_table(Backend *be);
 void cuda_pool_table(Backend *be);                           // cuda_pool.cu
@@ -118,7 +120,7 @@ int  hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y);
 cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y);
 
 // cuda_stem.cu: convolutions with plain images or plain features on a side, and any convolution
-// that cuDNN has no engine for. w: as stem_pack made it ([in][size][size][out, filled to eights],
+// that cuDNN has no engine for. w: as stem_pack made it ([in][size][size_w][out, filled to eights],
 // fp32) where x is plain and y opaque, else the master copy.
 void stem_fwd(Dev *dev, const Conv *c, const float *w, const Tensor *x, const float *b, Tensor *y);
 void stem_dx(Dev *dev, const Conv *c, const float *w, const Tensor *dy, Tensor *dx);

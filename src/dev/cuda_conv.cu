@@ -18,7 +18,8 @@ void cuda_conv_stop(Dev *dev) {
 }
 
 static int can_plan(const Conv *c) {
-    return !c->x_plain && !c->y_plain && c->size * c->size <= MAX_TAPS;
+    return !c->x_plain && !c->y_plain &&
+           (c->relu || (c->size == c->size_w && c->size * c->size <= MAX_TAPS));
 }
 
 static size_t align256(size_t n) { return (n + 255) / 256 * 256; }
@@ -71,11 +72,13 @@ static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const real *b, Te
     if (!p) {
         stem_fwd(dev, c, stem_weights(c), x, b, y);
         if (!c->y_plain) cuda_set_pending(dev, y, NULL);
+        if (c->relu) cuda_relu(dev, y, c->y_plain, NULL);
         return;
     }
     plan_failed(dev, p, plan_run(dev, p, x, packed_of(c), NULL, y, cuda_of(dev)->scratch),
                 "conv_fwd");
-    cuda_set_pending(dev, y, b);
+    cuda_set_pending(dev, y, c->relu ? NULL : b);
+    if (c->relu) cuda_relu(dev, y, 0, b);
 }
 
 static void conv_dx(Dev *dev, const Conv *c, const Tensor *dy, Tensor *dx) {

@@ -42,7 +42,7 @@ typedef struct {                               // Filter.impl
 
 static inline int fill8(int c) { return (c + 7) / 8 * 8; }
 static inline size_t filled_len(const Conv *c) {  // numbers of a packed filter
-    return (size_t)fill8(c->x.c) * fill8(c->y.c) * c->size * c->size;
+    return (size_t)fill8(c->x.c) * fill8(c->y.c) * c->size * c->size_w;
 }
 
 // cuda_dnn.cu: the only file that includes cudnn.h. Descriptors are NULL where cuDNN refuses: that

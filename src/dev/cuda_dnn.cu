@@ -72,7 +72,7 @@ static DnnDesc tensor_desc(int64_t uid, cudnnDataType_t type, int64_t n, int64_t
 }
 
 static DnnDesc conv_desc(const Conv *c) {
-    const int64_t two = 2, stride[2] = { c->stride, c->stride }, pad[2] = { c->pad, c->pad },
+    const int64_t two = 2, stride[2] = { c->stride, c->stride }, pad[2] = { c->pad, c->pad_w },
                   one[2] = { 1, 1 };
     const cudnnDataType_t type = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
@@ -120,7 +120,7 @@ DnnDesc dnn_graph(Dev *dev, const Conv *c, int dir, int rot180, int out32) {
     const cudnnHandle_t handle = handle_of(dev);
     DnnDesc part[4] = { tensor_desc(UID_X, type, x->n, fill8(x->c), x->h, x->w),
                         tensor_desc(UID_W, dir == DW && out32 ? CUDNN_DATA_FLOAT : type,
-                                    fill8(y->c), fill8(x->c), c->size, c->size),
+                                    fill8(y->c), fill8(x->c), c->size, c->size_w),
                         tensor_desc(UID_Y, type, y->n, fill8(y->c), y->h, y->w), conv_desc(c) };
     DnnDesc node = make(OPERATION[op].type), graph = NULL;
     node = finished(node,

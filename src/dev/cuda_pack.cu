@@ -45,6 +45,19 @@ static __device__ void pack_tile(const PackItem &it, int local, float *tile) {
     }
 }
 
+// Any number of taps, without the rotated form.
+template <class T> static __device__ void pack_any(const PackItem &it, int local) {
+    const int op = (it.out + 7) / 8 * 8, ip = (it.in + 7) / 8 * 8, across = (ip + TILE - 1) / TILE;
+    const int o0 = local / across * TILE, i0 = local % across * TILE;
+    for (int e = (int)threadIdx.x; e < TILE * TILE * it.taps; e += (int)blockDim.x) {
+        const int i = i0 + e % TILE, tap = e / TILE % it.taps, o = o0 + e / TILE / it.taps;
+        if (o >= op || i >= ip) continue;
+        const float w =
+            o < it.out && i < it.in ? it.master[((size_t)o * it.in + i) * it.taps + tap] : 0;
+        ((T *)it.w)[((size_t)o * it.taps + tap) * ip + i] = (T)w;
+    }
+}
+
 template <class T> static __global__ void pack_kernel(const PackItem *items, int n) {
     __shared__ float tile[TILE * (TILE * MAX_TAPS + 1)];
     __shared__ PackItem it;
@@ -63,6 +76,7 @@ template <class T> static __global__ void pack_kernel(const PackItem *items, int
     else if (it.taps == 9) pack_tile<T, 9>(it, local, tile);
     else if (it.taps == 4) pack_tile<T, 4>(it, local, tile);
     else if (it.taps == 1) pack_tile<T, 1>(it, local, tile);
+    else pack_any<T>(it, local);
 }
 
 // The table of one network's filters, which its first filter owns.
@@ -84,7 +98,7 @@ static PackedFilter *table_of(Dev *dev, Filter *f, int n) {
     for (int i = 0, k = 0; i < n; i++) {
         const PackedFilter *p = (const PackedFilter *)f[i].impl;
         if (!p || !(p->w || p->stem)) continue;
-        item[k++] = { f[i].w, p->w, p->rot180, p->stem, f[i].out, f[i].in, f[i].size * f[i].size,
+        item[k++] = { f[i].w, p->w, p->rot180, p->stem, f[i].out, f[i].in, f[i].size * f[i].size_w,
                       blocks };
         blocks +=
             p->stem ? 1

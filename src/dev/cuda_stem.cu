@@ -3,16 +3,17 @@
 #include "dev/cuda.cuh"
 
 struct Geometry {
-    int n, in, out, xh, xw, yh, yw, size, stride, pad;
+    int n, in, out, xh, xw, yh, yw, size, size_w, stride, pad, pad_w;
 };
 
 static Geometry geometry(const Conv *c, const Tensor *x, const Tensor *y) {
-    return { x->n, x->c, y->c, x->h, x->w, y->h, y->w, c->size, c->stride, c->pad };
+    return { x->n, x->c,    y->c,      x->h,      x->w,   y->h,
+             y->w, c->size, c->size_w, c->stride, c->pad, c->pad_w };
 }
 
 // ---- from plain images to vectors --------------------------------------------------------------
 
-// A thread makes one vector of one pixel. w: [in][size][size][8 * vecs].
+// A thread makes one vector of one pixel. w: [in][size][size_w][8 * vecs].
 template <class T>
 static __global__ void stem_fwd_kernel(Geometry g, const float *x, const float *w, const float *b,
                                        void *y) {
@@ -25,13 +26,13 @@ static __global__ void stem_fwd_kernel(Geometry g, const float *x, const float *
         for (int u = 0; u < g.size; u++) {
             const int r = p * g.stride + u - g.pad;
             if (r < 0 || r >= g.xh) continue;
-            for (int v = 0; v < g.size; v++) {
-                const int col = q * g.stride + v - g.pad;
+            for (int v = 0; v < g.size_w; v++) {
+                const int col = q * g.stride + v - g.pad_w;
                 if (col < 0 || col >= g.xw) continue;
                 const float a = image[((size_t)c * g.xh + r) * g.xw + col];
                 const float4 *wp =
                     (const float4 *)(w +
-                                     ((size_t)((c * g.size + u) * g.size + v) * vecs + vec) * 8);
+                                     ((size_t)((c * g.size + u) * g.size_w + v) * vecs + vec) * 8);
                 const float4 lo = wp[0], hi = wp[1];
                 s.v[0] += a * lo.x, s.v[1] += a * lo.y, s.v[2] += a * lo.z, s.v[3] += a * lo.w;
                 s.v[4] += a * hi.x, s.v[5] += a * hi.y, s.v[6] += a * hi.z, s.v[7] += a * hi.w;
@@ -46,13 +47,13 @@ static __global__ void stem_dx_kernel(Geometry g, const void *dy, const float *w
     const int vecs = (g.out + 7) / 8, i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= g.n * g.xh * g.xw) return;
     const int c0 = 4 * (int)blockIdx.y, q = i % g.xw, p = i / g.xw % g.xh, n = i / g.xw / g.xh;
-    const int taps = g.size * g.size;
+    const int taps = g.size * g.size_w;
     float s[4] = { 0, 0, 0, 0 };
     for (int u = 0; u < g.size; u++) {
         const int r = p + g.pad - u;
         if (r < 0 || r % g.stride || r / g.stride >= g.yh) continue;
-        for (int v = 0; v < g.size; v++) {
-            const int col = q + g.pad - v;
+        for (int v = 0; v < g.size_w; v++) {
+            const int col = q + g.pad_w - v;
             if (col < 0 || col % g.stride || col / g.stride >= g.yw) continue;
             const size_t at = ((size_t)(n * g.yh + r / g.stride) * g.yw + col / g.stride) * vecs;
             for (int o = 0; o < vecs; o++) {
@@ -62,7 +63,7 @@ static __global__ void stem_dx_kernel(Geometry g, const void *dy, const float *w
                     if (c0 + c >= g.in) break;
                     const float4 *wp =
                         (const float4 *)(w +
-                                         ((size_t)((c0 + c) * taps + u * g.size + v) * vecs + o) *
+                                         ((size_t)((c0 + c) * taps + u * g.size_w + v) * vecs + o) *
                                              8);
                     const float4 lo = wp[0], hi = wp[1];
                     s[c] += d.v[0] * lo.x + d.v[1] * lo.y + d.v[2] * lo.z + d.v[3] * lo.w;
@@ -84,7 +85,7 @@ template <class T>
 static __global__ void stem_dw_kernel(Geometry g, const float *x, const void *dy, int items,
                                       float *part) {
     __shared__ float sums[DW_THREADS][9];
-    const int vecs = (g.out + 7) / 8, taps = g.size * g.size, t = (int)threadIdx.x;
+    const int vecs = (g.out + 7) / 8, taps = g.size * g.size_w, t = (int)threadIdx.x;
     const int here = min(items - (int)blockIdx.y * DW_THREADS, DW_THREADS),
               lanes = DW_THREADS / here;
     const int item = (int)blockIdx.y * DW_THREADS + t % here, lane = t / here;
@@ -97,8 +98,8 @@ static __global__ void stem_dw_kernel(Geometry g, const float *x, const void *dy
     if (lane < lanes)
         for (int i = (int)blockIdx.x * per + lane; i < end; i += lanes) {
             const int q = i % g.yw, p = i / g.yw % g.yh, n = i / g.yw / g.yh;
-            const int r = p * g.stride + tap / g.size - g.pad,
-                      col = q * g.stride + tap % g.size - g.pad;
+            const int r = p * g.stride + tap / g.size_w - g.pad,
+                      col = q * g.stride + tap % g.size_w - g.pad_w;
             if (r < 0 || r >= g.xh || col < 0 || col >= g.xw) continue;
             const float a = x[(((size_t)n * g.in + c) * g.xh + r) * g.xw + col];
             const Vec8 d = unpack(pack_load<T>(dy, (size_t)i * vecs + vec));
@@ -119,7 +120,7 @@ static __global__ void stem_dw_kernel(Geometry g, const float *x, const void *dy
 static __global__ void stem_dw_add_kernel(Geometry g, int items, int parts, const float *part,
                                           float *dw) {
     __shared__ float sums[128];
-    const int vecs = (g.out + 7) / 8, taps = g.size * g.size, t = (int)threadIdx.x;
+    const int vecs = (g.out + 7) / 8, taps = g.size * g.size_w, t = (int)threadIdx.x;
     const int item = (int)blockIdx.x / 8, o = item % vecs * 8 + (int)blockIdx.x % 8;
     float s = 0;
     for (int i = t; i < parts; i += 128) s += part[(size_t)i * items * 8 + blockIdx.x];
@@ -164,15 +165,15 @@ static __global__ void plain_fwd_kernel(Geometry g, View x, const float *w, cons
                                         View y) {
     const int lane = (int)threadIdx.x % 32;
     const size_t i = (blockIdx.x * (size_t)blockDim.x + threadIdx.x) / 32;
-    const int o = (int)(i % (size_t)y.filled()), taps = g.size * g.size;
+    const int o = (int)(i % (size_t)y.filled()), taps = g.size * g.size_w;
     const size_t pixel = i / (size_t)y.filled();
     if (pixel >= (size_t)g.n * g.yh * g.yw) return;
     const int q = (int)(pixel % (size_t)g.yw), p = (int)(pixel / (size_t)g.yw % (size_t)g.yh);
     const int n = (int)(pixel / (size_t)g.yw / (size_t)g.yh);
     float s = 0;
     for (int k = lane; k < g.in * taps && o < g.out; k += 32) {
-        const int r = p * g.stride + k % taps / g.size - g.pad,
-                  col = q * g.stride + k % g.size - g.pad;
+        const int r = p * g.stride + k % taps / g.size_w - g.pad,
+                  col = q * g.stride + k % g.size_w - g.pad_w;
         if (r < 0 || r >= g.xh || col < 0 || col >= g.xw) continue;
         s += w[(size_t)o * g.in * taps + k] * x.get(n, k / taps, r, col);
     }
@@ -196,13 +197,13 @@ static __global__ void head_fwd_kernel(int n, int in, int out, const float *x, c
 // A thread makes one gradient of an input.
 static __global__ void plain_dx_kernel(Geometry g, View dy, const float *w, View dx) {
     const size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x, pixel = i / (size_t)dx.filled();
-    const int c = (int)(i % (size_t)dx.filled()), taps = g.size * g.size;
+    const int c = (int)(i % (size_t)dx.filled()), taps = g.size * g.size_w;
     if (pixel >= (size_t)g.n * g.xh * g.xw) return;
     const int q = (int)(pixel % (size_t)g.xw), p = (int)(pixel / (size_t)g.xw % (size_t)g.xh);
     const int n = (int)(pixel / (size_t)g.xw / (size_t)g.xh);
     float s = 0;
     for (int tap = 0; tap < taps && c < g.in; tap++) {
-        const int r = p + g.pad - tap / g.size, col = q + g.pad - tap % g.size;
+        const int r = p + g.pad - tap / g.size_w, col = q + g.pad_w - tap % g.size_w;
         if (r < 0 || col < 0 || r % g.stride || col % g.stride) continue;
         if (r / g.stride >= g.yh || col / g.stride >= g.yw) continue;
         for (int o = 0; o < g.out; o++)
@@ -214,15 +215,15 @@ static __global__ void plain_dx_kernel(Geometry g, View dy, const float *w, View
 
 // A warp makes one gradient of a weight.
 static __global__ void plain_dw_kernel(Geometry g, View x, View dy, float *dw) {
-    const int lane = (int)threadIdx.x % 32, taps = g.size * g.size;
+    const int lane = (int)threadIdx.x % 32, taps = g.size * g.size_w;
     const int i = (int)((blockIdx.x * (size_t)blockDim.x + threadIdx.x) / 32);
     if (i >= g.out * g.in * taps) return;
     const int tap = i % taps, c = i / taps % g.in, o = i / taps / g.in;
     float s = 0;
     for (int k = lane; k < g.n * g.yh * g.yw; k += 32) {
         const int q = k % g.yw, p = k / g.yw % g.yh, n = k / g.yw / g.yh;
-        const int r = p * g.stride + tap / g.size - g.pad,
-                  col = q * g.stride + tap % g.size - g.pad;
+        const int r = p * g.stride + tap / g.size_w - g.pad,
+                  col = q * g.stride + tap % g.size_w - g.pad_w;
         if (r < 0 || r >= g.xh || col < 0 || col >= g.xw) continue;
         s += dy.get(n, o, p, q) * x.get(n, c, r, col);
     }
@@ -264,7 +265,7 @@ void stem_fwd(Dev *dev, const Conv *c, const float *w, const Tensor *x, const fl
         else
             stem_fwd_kernel<float>
                 <<<grid, 128, 0, cuda->stream>>>(g, (const float *)x->p, w, b, y->p);
-    } else if (c->x_plain && c->y_plain && c->size == 1 && x->h * x->w == 1) {
+    } else if (c->x_plain && c->y_plain && c->size * c->size_w == 1 && x->h * x->w == 1) {
         head_fwd_kernel<<<blocks_for((size_t)x->n * y->c * 32, 128), 128, 0, cuda->stream>>>(
             x->n, x->c, y->c, (const float *)x->p, w, b, (float *)y->p);
     } else {
@@ -291,7 +292,7 @@ void stem_dx(Dev *dev, const Conv *c, const float *w, const Tensor *dy, Tensor *
     cuda_launched(dev, "conv_dx");
 }
 
-static int dw_items(const Conv *c) { return c->x.c * c->size * c->size * vecs_of(&c->y); }
+static int dw_items(const Conv *c) { return c->x.c * c->size * c->size_w * vecs_of(&c->y); }
 
 size_t stem_partial(const Conv *c) { return (size_t)DW_BLOCKS * dw_items(c) * 8 * sizeof(float); }
 
@@ -311,7 +312,7 @@ void stem_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, float *
                                                                           cuda->partial, dw);
     } else {
         const View vx = view(cuda, x, c->x_plain), vy = view(cuda, dy, c->y_plain);
-        const size_t weights = (size_t)g.out * g.in * g.size * g.size;
+        const size_t weights = (size_t)g.out * g.in * g.size * g.size_w;
         plain_dw_kernel<<<blocks_for(32 * weights, 128), 128, 0, cuda->stream>>>(g, vx, vy, dw);
     }
     cuda_launched(dev, "conv_dw");
@@ -332,7 +333,7 @@ enum { PROBES = 1024 };
 // the squared differences, sums[1] the squares.
 static __global__ void probe_kernel(Geometry g, int dir, View x, View y, const float *w,
                                     const float *dw, double *sums) {
-    const int lane = (int)threadIdx.x % 32, taps = g.size * g.size;
+    const int lane = (int)threadIdx.x % 32, taps = g.size * g.size_w;
     const size_t probe = (blockIdx.x * (size_t)blockDim.x + threadIdx.x) / 32;
     const size_t total = dir == 0   ? (size_t)g.n * g.out * g.yh * g.yw
                          : dir == 1 ? (size_t)g.n * g.in * g.xh * g.xw
@@ -345,8 +346,8 @@ static __global__ void probe_kernel(Geometry g, int dir, View x, View y, const f
         got = dw[i];
         for (int k = lane; k < g.n * g.yh * g.yw; k += 32) {
             const int q = k % g.yw, p = k / g.yw % g.yh, n = k / g.yw / g.yh;
-            const int r = p * g.stride + tap / g.size - g.pad,
-                      col = q * g.stride + tap % g.size - g.pad;
+            const int r = p * g.stride + tap / g.size_w - g.pad,
+                      col = q * g.stride + tap % g.size_w - g.pad_w;
             if (r >= 0 && r < g.xh && col >= 0 && col < g.xw)
                 s += y.get(n, o, p, q) * x.get(n, c, r, col);
         }
@@ -357,10 +358,10 @@ static __global__ void probe_kernel(Geometry g, int dir, View x, View y, const f
                   n = (int)(i / (size_t)(out.w * out.h) / (size_t)out.c);
         got = out.get(n, ch, p, q);
         for (int k = lane; k < in.c * taps; k += 32) {
-            const int c = k / taps, tap = k % taps, u = tap / g.size, v = tap % g.size;
-            int r = p * g.stride + u - g.pad, col = q * g.stride + v - g.pad;
+            const int c = k / taps, tap = k % taps, u = tap / g.size_w, v = tap % g.size_w;
+            int r = p * g.stride + u - g.pad, col = q * g.stride + v - g.pad_w;
             if (dir) {
-                r = p + g.pad - u, col = q + g.pad - v;
+                r = p + g.pad - u, col = q + g.pad_w - v;
                 if (r < 0 || col < 0 || r % g.stride || col % g.stride) continue;
                 r /= g.stride, col /= g.stride;
             }

@@ -35,7 +35,8 @@ void tune_stop(Dev *dev) {
 // ---- what can be used --------------------------------------------------------------------------
 
 int can_rot180(const Conv *c, int dir) {
-    return dir != DW && c->stride == 1 && 2 * c->pad == c->size - 1;
+    return dir != DW && !c->relu && c->size == c->size_w && c->pad == c->pad_w && c->stride == 1 &&
+           2 * c->pad == c->size - 1;
 }
 
 static int can_own(const Dev *dev, const Conv *c, int dir, int own) {
@@ -45,7 +46,7 @@ static int can_own(const Dev *dev, const Conv *c, int dir, int own) {
 
 // So little work that any engine will do.
 static int is_tiny(const Conv *c) {
-    return (double)tensor_len(&c->y) * c->x.c * c->size * c->size < 1e7;
+    return (double)tensor_len(&c->y) * c->x.c * c->size * c->size_w < 1e7;
 }
 
 int plan_run(Dev *dev, const ConvPlan *p, const Tensor *x, const PackedFilter *f, void *dw,
@@ -96,7 +97,7 @@ static void trial_close(Dev *dev, Trial *t) {
 static int trial_open(Dev *dev, const Conv *c, Trial *t) {
     enum { ROOM = 256 << 20 };
     const Rng key = { 1, RNG_BENCH, 2, 0 };
-    const size_t n = (size_t)c->x.c * c->y.c * c->size * c->size;
+    const size_t n = (size_t)c->x.c * c->y.c * c->size * c->size_w;
     const size_t filled = filled_len(c) * sizeof(float);
     const size_t most =
         tensor_len(&c->x) > tensor_len(&c->y) ? tensor_len(&c->x) : tensor_len(&c->y);
@@ -115,7 +116,7 @@ static int trial_open(Dev *dev, const Conv *c, Trial *t) {
         trial_noise(dev, &t->x, 0, (float *)t->workspace);
         trial_noise(dev, &t->y, 1, (float *)t->workspace);
         noise_kernel<<<256, 256, 0, cuda_of(dev)->stream>>>(t->master, n, key);
-        Filter f = { c->y.c, c->x.c, c->size, t->master, &t->packed };
+        Filter f = { c->y.c, c->x.c, c->size, c->size_w, t->master, &t->packed };
         filters_pack(dev, &f, 1);
         cudaStreamSynchronize(cuda_of(dev)->stream);
         dev->be.free(dev, t->packed.table);
@@ -162,7 +163,7 @@ static int is_right(Dev *dev, const Conv *c, const ConvPlan *k, const Trial *t) 
     else cudaMemsetAsync(out->p, 0xff, dev->be.tensor_bytes(dev, out), s);
     if (trial_run(dev, k, t)) return 0;
     if (k->dir == DW) {
-        dev->be.zero(dev, t->dw, (size_t)c->x.c * c->y.c * c->size * c->size * sizeof(float));
+        dev->be.zero(dev, t->dw, (size_t)c->x.c * c->y.c * c->size * c->size_w * sizeof(float));
         dw_add(dev, c, t->part, k->out32, t->dw);
     }
     const double off = conv_probe(dev, c, k->dir, &t->x, &t->y, t->master, t->dw, t->sums);
@@ -199,12 +200,20 @@ static void consider(Dev *dev, const Conv *c, const ConvPlan *k, const EngineCon
     if (config) best->config = *config;
 }
 
-static void consider_engine(Dev *dev, const Conv *c, DnnDesc graph, ConvPlan k,
-                            const EngineConfig *config, const Trial *t, FastestPlan *best) {
+// Whether the engine can be used at all.
+static int consider_engine(Dev *dev, const Conv *c, DnnDesc graph, ConvPlan k,
+                           const EngineConfig *config, const Trial *t, FastestPlan *best) {
     size_t bytes = 0;
     k.plan = dnn_plan(dev, graph, config, &bytes);
-    if (k.plan && bytes <= t->room) consider(dev, c, &k, config, t, best);
+    const int usable = k.plan && bytes <= t->room;
+    if (usable) consider(dev, c, &k, config, t, best);
     dnn_free(k.plan);
+    return usable;
+}
+
+// Inference runs too shortly for a long search: of cuDNN's order, the first few are timed.
+static int is_enough(const Conv *c, const FastestPlan *best, int tried) {
+    return best->ms < INFINITY && (is_tiny(c) || (c->relu && tried >= 3));
 }
 
 // Every engine for every form of the direction: with and without the rotated filter, or weight
@@ -219,9 +228,9 @@ static void consider_engines(Dev *dev, const Conv *c, int dir, const char *key, 
         k.out32 = dir == DW && !form;
         DnnDesc graph = dnn_graph(dev, c, dir, k.rot180, k.out32);
         const int count = graph ? dnn_configs(graph, list) : 0;
-        for (int i = 0; i < count && !dev_searching(dev, key); i++) {
-            if (is_tiny(c) && best->ms < INFINITY) break;
-            consider_engine(dev, c, graph, k, &list[i], t, best);
+        for (int i = 0, tried = 0; i < count && !dev_searching(dev, key); i++) {
+            if (is_enough(c, best, tried)) break;
+            tried += consider_engine(dev, c, graph, k, &list[i], t, best);
         }
         dnn_free(graph);
     }
@@ -298,13 +307,21 @@ static ConvPlan *plan_make(Dev *dev, const Conv *c, int dir, const char *key, co
     return NULL;
 }
 
+// "k3", or where rows and columns differ "k1x7".
+static void pair_text(char dst[24], const char *name, int rows, int cols) {
+    if (rows == cols) snprintf(dst, 24, "%s%d", name, rows);
+    else snprintf(dst, 24, "%s%dx%d", name, rows, cols);
+}
+
 const ConvPlan *plan_for(Dev *dev, const Conv *c, int dir) {
     static const char *const names[] = { "fwd", "dx", "dw" }, *const types[] = { "bf16", "fp32",
                                                                                  "tf32", "bf16" };
     Cuda *cuda = cuda_of(dev);
-    char key[96], how[320];
-    snprintf(key, sizeof key, "%s n%d %dx%d %d-%d k%d s%d p%d %s%s%s", names[dir], c->x.n, c->x.h,
-             c->x.w, c->x.c, c->y.c, c->size, c->stride, c->pad, types[cuda->precision],
+    char key[96], how[320], kernel[24], pad[24];
+    pair_text(kernel, "k", c->size, c->size_w);
+    pair_text(pad, "p", c->pad, c->pad_w);
+    snprintf(key, sizeof key, "%s n%d %dx%d %d-%d %s s%d %s %s%s%s", names[dir], c->x.n, c->x.h,
+             c->x.w, c->x.c, c->y.c, kernel, c->stride, pad, types[cuda->precision],
              cuda->deterministic ? " exact" : "", cuda->conv == CONV_DIRECT ? " direct" : "");
     for (const ConvPlan *p = cuda->plans; p; p = p->next)
         if (!strcmp(p->key, key)) return p;

@@ -2,6 +2,7 @@
 // one. Long sums are kept in double.
 #include "base/arena.h"
 #include "dev/backend.h"
+#include "dev/resize.h"
 #include "dev/watch.h"
 #include <math.h>
 #include <stdint.h>
@@ -90,7 +91,7 @@ static real *plane(const Tensor *t, int n, int c) {
 
 static void conv_fwd(Dev *dev, const Conv *op, const Tensor *x, const real *b, Tensor *y) {
     (void)dev;
-    const int K = op->size, S = op->stride;
+    const int K = op->size, W = op->size_w, S = op->stride;
     #pragma omp parallel for collapse(2) if (tensor_len(y) > MANY)
     for (int n = 0; n < y->n; n++)
         for (int o = 0; o < y->c; o++) {
@@ -98,23 +99,24 @@ static void conv_fwd(Dev *dev, const Conv *op, const Tensor *x, const real *b, T
             for (int i = 0; i < y->h * y->w; i++) py[i] = b ? b[o] : 0;
             for (int c = 0; c < x->c; c++)
                 for (int u = 0; u < K; u++)
-                    for (int v = 0; v < K; v++) {
+                    for (int v = 0; v < W; v++) {
                         const real *px = plane(x, n, c),
-                                   w = op->filter->w[((o * x->c + c) * K + u) * K + v];
+                                   w = op->filter->w[((o * x->c + c) * K + u) * W + v];
                         int i0, i1, j0, j1;
                         span(y->h, x->h, S, u - op->pad, &i0, &i1);
-                        span(y->w, x->w, S, v - op->pad, &j0, &j1);
+                        span(y->w, x->w, S, v - op->pad_w, &j0, &j1);
                         for (int i = i0; i < i1; i++)
                             for (int j = j0; j < j1; j++)
                                 py[i * y->w + j] +=
-                                    w * px[(i * S + u - op->pad) * x->w + j * S + v - op->pad];
+                                    w * px[(i * S + u - op->pad) * x->w + j * S + v - op->pad_w];
                     }
+            for (int i = 0; op->relu && i < y->h * y->w; i++) py[i] = py[i] > 0 ? py[i] : 0;
         }
 }
 
 static void conv_dx(Dev *dev, const Conv *op, const Tensor *dy, Tensor *dx) {
     (void)dev;
-    const int K = op->size, S = op->stride;
+    const int K = op->size, W = op->size_w, S = op->stride;
     #pragma omp parallel for collapse(2) if (tensor_len(dx) > MANY)
     for (int n = 0; n < dx->n; n++)
         for (int c = 0; c < dx->c; c++) {
@@ -122,15 +124,15 @@ static void conv_dx(Dev *dev, const Conv *op, const Tensor *dy, Tensor *dx) {
             memset(px, 0, (size_t)dx->h * dx->w * sizeof(real));
             for (int o = 0; o < dy->c; o++)
                 for (int u = 0; u < K; u++)
-                    for (int v = 0; v < K; v++) {
+                    for (int v = 0; v < W; v++) {
                         const real *py = plane(dy, n, o),
-                                   w = op->filter->w[((o * dx->c + c) * K + u) * K + v];
+                                   w = op->filter->w[((o * dx->c + c) * K + u) * W + v];
                         int i0, i1, j0, j1;
                         span(dy->h, dx->h, S, u - op->pad, &i0, &i1);
-                        span(dy->w, dx->w, S, v - op->pad, &j0, &j1);
+                        span(dy->w, dx->w, S, v - op->pad_w, &j0, &j1);
                         for (int i = i0; i < i1; i++)
                             for (int j = j0; j < j1; j++)
-                                px[(i * S + u - op->pad) * dx->w + j * S + v - op->pad] +=
+                                px[(i * S + u - op->pad) * dx->w + j * S + v - op->pad_w] +=
                                     w * py[i * dy->w + j];
                     }
         }
@@ -139,24 +141,25 @@ static void conv_dx(Dev *dev, const Conv *op, const Tensor *dy, Tensor *dx) {
 static void conv_dw(Dev *dev, const Conv *op, const Tensor *x, const Tensor *dy, real *dw,
                     real *db) {
     (void)dev;
-    const int K = op->size, S = op->stride;
+    const int K = op->size, W = op->size_w, S = op->stride;
     #pragma omp parallel for if (tensor_len(dy) > MANY)
     for (int o = 0; o < dy->c; o++) {
         for (int c = 0; c < x->c; c++)
             for (int u = 0; u < K; u++)
-                for (int v = 0; v < K; v++) {
+                for (int v = 0; v < W; v++) {
                     int i0, i1, j0, j1;
                     span(dy->h, x->h, S, u - op->pad, &i0, &i1);
-                    span(dy->w, x->w, S, v - op->pad, &j0, &j1);
+                    span(dy->w, x->w, S, v - op->pad_w, &j0, &j1);
                     double s = 0;
                     for (int n = 0; n < x->n; n++) {
                         const real *px = plane(x, n, c), *py = plane(dy, n, o);
                         for (int i = i0; i < i1; i++)
                             for (int j = j0; j < j1; j++)
                                 s += (double)py[i * dy->w + j] *
-                                     (double)px[(i * S + u - op->pad) * x->w + j * S + v - op->pad];
+                                     (double)
+                                         px[(i * S + u - op->pad) * x->w + j * S + v - op->pad_w];
                     }
-                    dw[((o * x->c + c) * K + u) * K + v] += (real)s;
+                    dw[((o * x->c + c) * K + u) * W + v] += (real)s;
                 }
         double s = 0;
         for (int n = 0; db && n < dy->n; n++)
@@ -264,6 +267,52 @@ static void pool_bwd(Dev *dev, const Tensor *dy, Tensor *dx) {
         for (int c = 0; c < dx->c; c++)
             for (int i = 0; i < dx->h * dx->w; i++)
                 plane(dx, n, c)[i] = *plane(dy, n, c) / (real)(dx->h * dx->w);
+}
+
+// The window's pixels that are there: rows i0 .. i1-1, columns j0 .. j1-1.
+static real window(const Pool *o, const real *x, int w, int i0, int i1, int j0, int j1) {
+    double sum = 0;
+    real most = -INFINITY;
+    for (int i = i0; i < i1; i++)
+        for (int j = j0; j < j1; j++) {
+            const real v = x[i * w + j];
+            sum += (double)v;
+            most = v > most ? v : most;
+        }
+    return o->kind == POOL_MAX ? most : (real)(sum / ((i1 - i0) * (j1 - j0)));
+}
+
+static void window_fwd(Dev *dev, Pool o, const Tensor *x, Tensor *y) {
+    (void)dev;
+    for (int n = 0; n < y->n; n++)
+        for (int c = 0; c < y->c; c++)
+            for (int i = 0; i < y->h; i++)
+                for (int j = 0; j < y->w; j++) {
+                    const int i0 = i * o.stride - o.pad, j0 = j * o.stride - o.pad;
+                    const int i1 = i0 + o.size, j1 = j0 + o.size;
+                    plane(y, n, c)[i * y->w + j] =
+                        window(&o, plane(x, n, c), x->w, i0 < 0 ? 0 : i0, i1 > x->h ? x->h : i1,
+                               j0 < 0 ? 0 : j0, j1 > x->w ? x->w : j1);
+                }
+}
+
+static void concat(Dev *dev, const Tensor *x, Tensor *y, int at) {
+    const size_t image = (size_t)x->c * x->h * x->w * sizeof(real);
+    for (int n = 0; n < x->n; n++) copy(dev, plane(y, n, at), plane(x, n, 0), image);
+}
+
+static void resize(Dev *dev, const Tensor *bytes, Tensor *y) {
+    (void)dev;
+    const int h = bytes->h, w = bytes->w;
+    for (int n = 0; n < y->n; n++)
+        for (int c = 0; c < y->c; c++)
+            for (int i = 0; i < y->h; i++)
+                for (int j = 0; j < y->w; j++) {
+                    const Sample r = legacy_sample(i, h, y->h), q = legacy_sample(j, w, y->w);
+                    const uint8_t *x = (const uint8_t *)bytes->p + ((size_t)n * y->c + c) * h * w;
+                    const float v = legacy_mix(x + r.lo * w, x + r.hi * w, r, q);
+                    plane(y, n, c)[i * y->w + j] = (real)v;
+                }
 }
 
 // ---- the head and its losses -------------------------------------------------------------------
@@ -594,6 +643,9 @@ const Backend backend_ref = {
     .norm_bwd = norm_bwd,
     .pool_fwd = pool_fwd,
     .pool_bwd = pool_bwd,
+    .window_fwd = window_fwd,
+    .concat = concat,
+    .resize = resize,
     .head = head,
     .langevin = langevin,
     .dot = dot,

@@ -45,10 +45,42 @@ int net_build(Net *net, const NetSpec *spec, Err *err) {
     return -1;
 }
 
+int net_reserve(Net *net, int n, Err *err) {
+    const size_t ops = (size_t)n;
+    net->op = arena_alloc(&net->arena, ops, sizeof *net->op);
+    net->act = arena_alloc(&net->arena, ops + 1, sizeof *net->act);
+    net->par = arena_alloc(&net->arena, 2 * ops, sizeof *net->par);
+    net->stat = arena_alloc(&net->arena, ops, sizeof *net->stat);
+    net->filter = arena_alloc(&net->arena, ops, sizeof *net->filter);
+    return arena_ok(&net->arena, "the network's list of ops", err);
+}
+
+int net_param(Net *net, const char *module, const char *part, const int *dim, int rank,
+              int fan_in) {
+    Param *p = &net->par[net->n_par];
+    *p = (Param){ .rank = rank, .off = net->n_w, .len = 1, .fan_in = fan_in };
+    snprintf(p->name, sizeof p->name, "%s.%s", module, part);
+    for (int i = 0; i < rank; i++) p->len *= (size_t)(p->dim[i] = dim[i]);
+    net->n_w += p->len;
+    return net->n_par++;
+}
+
+int net_op(Net *net, Op op, int c, int h, int w) {
+    // On the way up this op comes before every earlier reader of its inputs: it stores their
+    // gradients, and the earlier ones, which are norms, add.
+    for (int i = 0; i < net->n_op; i++)
+        if (net->op[i].x == op.x || (op.r >= 0 && net->op[i].x == op.r)) net->op[i].add_dx = 1;
+    op.y = net->n_act;
+    net->op[net->n_op++] = op;
+    net->act[net->n_act] = (Tensor){ 1, c, h, w, NULL };
+    return net->n_act++;
+}
+
 int net_alloc(Net *net, Dev *dev, Err *err) {
     net->dev = dev;
     net->w = dev->be.alloc(dev, net->n_w * sizeof(real), "weights");
-    net->dw = dev->be.alloc(dev, net->n_w * sizeof(real), "gradients of the weights");
+    if (!net->forward_only)
+        net->dw = dev->be.alloc(dev, net->n_w * sizeof(real), "gradients of the weights");
     net->state = dev->be.alloc(dev, (net->n_state + 1) * sizeof(real), "norm statistics");
     if (dev_check(dev, err)) return -1;
     for (int i = 0; i < net->n_op; i++)
@@ -105,7 +137,8 @@ void net_free(Net *net) {
 uint64_t op_macs(const Net *net, const Op *op) {
     if (op->kind != OP_CONV) return 0;
     const Tensor *y = &net->act[op->y];
-    return (uint64_t)tensor_len(y) * (uint64_t)net->act[op->x].c * (uint64_t)(op->size * op->size);
+    return (uint64_t)tensor_len(y) * (uint64_t)net->act[op->x].c *
+           (uint64_t)(op->size * op->size_w);
 }
 
 uint64_t net_macs(const Net *net) {
@@ -118,7 +151,7 @@ void op_describe(const Net *net, const Op *op, char *dst, size_t n) {
     const Tensor *x = &net->act[op->x], *y = &net->act[op->y];
     switch (op->kind) {
     case OP_CONV:
-        snprintf(dst, n, "conv %dx%d%s  %d -> %d  %dx%d", op->size, op->size,
+        snprintf(dst, n, "conv %dx%d%s  %d -> %d  %dx%d", op->size, op->size_w,
                  op->stride > 1 ? " /2" : "", x->c, y->c, y->h, y->w);
         break;
     case OP_NORM:
@@ -126,6 +159,12 @@ void op_describe(const Net *net, const Op *op, char *dst, size_t n) {
                  op->w < 0 ? "lrelu" : "norm+lrelu", x->c, x->h, x->w);
         break;
     case OP_POOL: snprintf(dst, n, "mean  %d  %dx%d -> 1x1", x->c, x->h, x->w); break;
+    case OP_WINDOW:
+        snprintf(dst, n, "%s %dx%d%s  %d  %dx%d", op->pool == POOL_MAX ? "max" : "mean", op->size,
+                 op->size, op->stride > 1 ? " /2" : "", x->c, y->h, y->w);
+        break;
+    case OP_CONCAT: snprintf(dst, n, "concat  %d + %d  %dx%d", op->at, x->c, x->h, x->w); break;
+    case OP_RESIZE: snprintf(dst, n, "resize  %dx%d -> %dx%d", x->h, x->w, y->h, y->w); break;
     }
 }
 
@@ -150,7 +189,10 @@ static void alive_at(Layout *l, int id, int t) {
 }
 
 static int is_plain(const Net *net, int act) {
-    return act == 0 || (net->act[act].h == 1 && act >= net->n_act - 2);
+    for (int i = 0; i < net->n_op; i++)
+        if (net->op[i].y == act && (net->op[i].kind == OP_POOL || net->op[i].kind == OP_RESIZE))
+            return 1;
+    return act == 0 || act == net->n_act - 1;
 }
 
 static size_t act_bytes(const Pass *p, int i) {
@@ -167,7 +209,7 @@ static void plan_down(Layout *l, const Pass *p) {
         const int up = 2 * n - 1 - i, keep_x = op->kind == OP_NORM ? p->mode & (WANT_DX | WANT_DW)
                                                : op->kind == OP_CONV ? p->mode & WANT_DW
                                                                      : 0;
-        l->act[op->y] = add_block(l, i, act_bytes(p, op->y));
+        if (l->act[op->y] < 0) l->act[op->y] = add_block(l, i, act_bytes(p, op->y));
         alive_at(l, l->act[op->x], keep_x ? up : i);
         if (op->r >= 0) alive_at(l, l->act[op->r], i);
         if (op->stat < 0) continue;
@@ -175,6 +217,7 @@ static void plan_down(Layout *l, const Pass *p) {
         if (keep_x) alive_at(l, l->stat[i], up);
     }
     alive_at(l, l->act[net->n_act - 1], n);                    // the loss reads the logits
+    alive_at(l, l->act[net->features], n);
 }
 
 static void plan_up(Layout *l, const Pass *p) {
@@ -222,6 +265,8 @@ static int plan(Pass *p, int share, Err *err) {
 int pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err) {
     const size_t acts = (size_t)net->n_act, ops = (size_t)net->n_op;
     *p = (Pass){ .net = net, .dev = net->dev, .mode = mode, .batch = batch };
+    if (net->forward_only && mode & (WANT_DX | WANT_DW))
+        return err_set(err, ERR_ARG, "this network has no gradients: it is for inference alone");
     p->act = arena_alloc(&p->arena, acts, sizeof *p->act);
     p->grad = arena_alloc(&p->arena, acts, sizeof *p->grad);
     p->conv = arena_alloc(&p->arena, ops, sizeof *p->conv);
@@ -244,8 +289,11 @@ static void open_conv(Pass *p, int i) {
     p->conv[i] = (Conv){ .x = p->act[op->x],
                          .y = p->act[op->y],
                          .size = op->size,
+                         .size_w = op->size_w,
                          .stride = op->stride,
                          .pad = op->pad,
+                         .pad_w = op->pad_w,
+                         .relu = op->relu,
                          .x_plain = is_plain(net, op->x),
                          .y_plain = is_plain(net, op->y),
                          .want = p->mode & (WANT_DX | WANT_DW),
@@ -319,6 +367,11 @@ void pass_forward(Pass *p, void *x) {
             dev->be.norm_fwd(dev, &p->norm[i], in, op->r < 0 ? NULL : &p->act[op->r], y);
             break;
         case OP_POOL: dev->be.pool_fwd(dev, in, y); break;
+        case OP_WINDOW:
+            dev->be.window_fwd(dev, (Pool){ op->pool, op->size, op->stride, op->pad }, in, y);
+            break;
+        case OP_CONCAT: dev->be.concat(dev, in, y, op->at); break;
+        case OP_RESIZE: dev->be.resize(dev, in, y); break;
         }
     }
     net->batches += p->mode & STATS_UPDATE && !(p->mode & STATS_RUNNING);
@@ -342,6 +395,7 @@ void pass_backward(Pass *p) {
             break;
         case OP_NORM: dev->be.norm_bwd(dev, &p->norm[i], x, dy, dx, dw, db); break;
         case OP_POOL: dev->be.pool_bwd(dev, dy, dx); break;
+        default: break;                                        // forward_only: pass_plan refuses
         }
     }
 }

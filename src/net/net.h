@@ -22,13 +22,17 @@ typedef struct {
     StemKind stem;
 } NetSpec;
 
-typedef enum { OP_CONV, OP_NORM, OP_POOL } OpKind;
+// OP_WINDOW, OP_CONCAT and OP_RESIZE, and a convolution with ReLU, have no way back.
+typedef enum { OP_CONV, OP_NORM, OP_POOL, OP_WINDOW, OP_CONCAT, OP_RESIZE } OpKind;
 
 typedef struct {
     OpKind kind;
     int x, r, y;                // activations: input; residual, added to x in place, or -1; output
     int w, b;                   // parameters (weight and bias, gamma and beta), or -1
-    int size, stride, pad;
+    int size, size_w, stride, pad, pad_w;
+    int relu;                   // OP_CONV: ReLU after it
+    PoolKind pool;              // OP_WINDOW
+    int at;                     // OP_CONCAT: y's channel where x begins
     int filter;                 // OP_CONV: which of Net.filter
     int stat;                   // OP_NORM: which pair of Net.stat, or -1
     int add_dx;                 // backward adds to dx, because a later reader of x stored it
@@ -52,6 +56,8 @@ typedef struct {
     Arena   arena;
     Op     *op;     int n_op;
     Tensor *act;    int n_act;  // shapes for one image; act[0] the image, the last the logits
+    int     features;           // an activation that is there to be read beside the last, or 0
+    int     forward_only;       // some op has no way back
     Param  *par;    int n_par;
     Stat   *stat;   int n_stat;
     Filter *filter; int n_filter;
@@ -105,7 +111,8 @@ int  pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err);
 int  pass_open(Pass *p, Net *net, int batch, int mode, Err *err);
 void pass_bind(Pass *p, void *mem);
 void pass_close(Pass *p);
-// x: plain images [batch][channels][side][side] on the device; read again by pass_backward.
+// x: plain images [batch][channels][side][side] on the device (bytes where the first op is
+// OP_RESIZE); read again by pass_backward.
 void pass_forward(Pass *p, void *x);
 void pass_backward(Pass *p);                                 // from logits_grad(p)
 Tensor *pass_logits(Pass *p);
@@ -116,6 +123,13 @@ Tensor *pass_input_grad(Pass *p);
 // returns the total. With share = 0 no two blocks overlap.
 typedef struct { int born, dies; size_t bytes, off; } PlanBlock;
 size_t plan_blocks(PlanBlock *b, int n, int share);
+
+// Building a list: room for n ops, then parameters and ops one by one. Both return numbers: a
+// parameter's, and that of the op's output, a new activation of c channels, h rows and w columns.
+int net_reserve(Net *net, int ops, Err *err);
+int net_param(Net *net, const char *module, const char *part, const int *dim, int rank,
+              int fan_in);
+int net_op(Net *net, Op op, int c, int h, int w);
 
 // wrn.c
 int wrn_build(Net *net, Err *err);

@@ -12,27 +12,6 @@ typedef struct {
     char name[40];
 } Builder;
 
-static int add_param(Builder *b, const char *part, const int dim[4], int rank, int fan_in) {
-    Net *net = b->net;
-    Param *p = &net->par[net->n_par];
-    *p = (Param){ .rank = rank, .off = net->n_w, .len = 1, .fan_in = fan_in };
-    snprintf(p->name, sizeof p->name, "%s.%s", b->name, part);
-    for (int i = 0; i < rank; i++) p->len *= (size_t)(p->dim[i] = dim[i]);
-    net->n_w += p->len;
-    return net->n_par++;
-}
-
-static int add_op(Net *net, Op op, int c, int h, int w) {
-    // On the way up this op comes before every earlier reader of its inputs: it stores their
-    // gradients, and the earlier ones, which are norms, add.
-    for (int i = 0; i < net->n_op; i++)
-        if (net->op[i].x == op.x || (op.r >= 0 && net->op[i].x == op.r)) net->op[i].add_dx = 1;
-    op.y = net->n_act;
-    net->op[net->n_op++] = op;
-    net->act[net->n_act] = (Tensor){ 1, c, h, w, NULL };
-    return net->n_act++;
-}
-
 static int conv(Builder *b, int x, int out, int size, int stride, int pad, int head) {
     Net *net = b->net;
     const Tensor t = net->act[x];
@@ -41,15 +20,18 @@ static int conv(Builder *b, int x, int out, int size, int stride, int pad, int h
               .x = x,
               .r = -1,
               .size = size,
+              .size_w = size,
               .stride = stride,
               .pad = pad,
+              .pad_w = pad,
               .stat = -1,
               .filter = net->n_filter,
               .bias_lost = !head && net->spec.norm == NORM_BATCH };
-    op.w = add_param(b, "weight", (int[4]){ out, t.c, size, size }, head ? 2 : 4, fan_in);
-    op.b = add_param(b, "bias", (int[4]){ out }, 1, fan_in);
-    net->filter[net->n_filter++] = (Filter){ .out = out, .in = t.c, .size = size };
-    return add_op(net, op, out, (t.h + 2 * pad - size) / stride + 1,
+    const int dim[4] = { out, t.c, size, size };
+    op.w = net_param(net, b->name, "weight", dim, head ? 2 : 4, fan_in);
+    op.b = net_param(net, b->name, "bias", dim, 1, fan_in);
+    net->filter[net->n_filter++] = (Filter){ .out = out, .in = t.c, .size = size, .size_w = size };
+    return net_op(net, op, out, (t.h + 2 * pad - size) / stride + 1,
                   (t.w + 2 * pad - size) / stride + 1);
 }
 
@@ -58,15 +40,15 @@ static int norm(Builder *b, int x, int r) {
     const Tensor t = net->act[x];
     Op op = { .kind = OP_NORM, .x = x, .r = r, .w = -1, .b = -1, .stat = -1, .filter = -1 };
     if (net->spec.norm == NORM_BATCH) {
-        op.w = add_param(b, "weight", (int[4]){ t.c }, 1, 0);
-        op.b = add_param(b, "bias", (int[4]){ t.c }, 1, -1);
+        op.w = net_param(net, b->name, "weight", &t.c, 1, 0);
+        op.b = net_param(net, b->name, "bias", &t.c, 1, -1);
         op.stat = net->n_stat;
         Stat *s = &net->stat[net->n_stat++];
         *s = (Stat){ .off = net->n_state, .len = (size_t)t.c };
         snprintf(s->name, sizeof s->name, "%s", b->name);
         net->n_state += 2 * s->len;
     }
-    return add_op(net, op, t.c, t.h, t.w);
+    return net_op(net, op, t.c, t.h, t.w);
 }
 
 // x + r is the block's input (r = -1: x alone). Leaves the parts of the block's output in x and r.
@@ -90,13 +72,7 @@ static void block(Builder *b, int group, int i, int out, int stride, int *x, int
 int wrn_build(Net *net, Err *err) {
     const NetSpec *s = &net->spec;
     const int per_group = (s->depth - 4) / 6, blocks = 3 * per_group;
-    const size_t ops = (size_t)(5 * blocks + 4);
-    net->op = arena_alloc(&net->arena, ops, sizeof *net->op);
-    net->act = arena_alloc(&net->arena, ops + 1, sizeof *net->act);
-    net->par = arena_alloc(&net->arena, 2 * ops, sizeof *net->par);
-    net->stat = arena_alloc(&net->arena, ops, sizeof *net->stat);
-    net->filter = arena_alloc(&net->arena, ops, sizeof *net->filter);
-    if (arena_ok(&net->arena, "the network's list of ops", err)) return -1;
+    if (net_reserve(net, 5 * blocks + 4, err)) return -1;
 
     Builder b = { net, "f.conv1" };
     net->act[net->n_act++] = (Tensor){ 1, s->channels, s->side, s->side, NULL };
@@ -106,7 +82,7 @@ int wrn_build(Net *net, Err *err) {
             block(&b, g + 1, i, (16 << g) * s->width, g > 0 && i == 0 ? 2 : 1, &x, &r);
     snprintf(b.name, sizeof b.name, "f.bn1");
     x = norm(&b, x, r);
-    x = add_op(net,
+    x = net_op(net,
                (Op){ .kind = OP_POOL, .x = x, .r = -1, .w = -1, .b = -1, .stat = -1, .filter = -1 },
                net->act[x].c, 1, 1);
     snprintf(b.name, sizeof b.name, "class_output");
