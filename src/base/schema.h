@@ -33,7 +33,7 @@ typedef struct {
     const char *const *names;
     const Schema *of;            // FIELD_OBJECT, FIELD_NAMED, FIELD_LIST
     const char *label, *unit;    // how tables show a number; NULL: they do not
-    int         digits;          // after the decimal point
+    int         digits;          // after the decimal point; -1: six significant ones
 } Field;
 
 enum { SCHEMA_WHY = 300 };

@@ -28,7 +28,7 @@ static void put_metrics(const Printout *t, TaskId id) {
     const int n = results_metrics(t->r, id, m);
     for (int i = 0; i < n; i++) {
         const double beside = paper(t, m[i].measure);
-        fprintf(t->f, "  %-46s %9.*f%-3s", m[i].label, m[i].digits, m[i].value, m[i].unit);
+        fprintf(t->f, "  %-46s %11s", m[i].label, m[i].text);
         if (!isnan(beside))
             fprintf(t->f, " %9.*f%s", m[i].digits > 2 ? 2 : m[i].digits, beside, m[i].unit);
         fprintf(t->f, "\n");

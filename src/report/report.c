@@ -364,11 +364,7 @@ static void put_table(Page *p, TaskId id, const char *caption) {
     const int n = results_metrics(&p->r.eval, id, m);
     if (!n) return;
     fprintf(p->out, "<table><caption>%s</caption>\n", caption);
-    for (int i = 0; i < n; i++) {
-        char value[64];
-        snprintf(value, sizeof value, "%.*f%s", m[i].digits, m[i].value, m[i].unit);
-        html_row(p->out, m[i].label, value);
-    }
+    for (int i = 0; i < n; i++) html_row(p->out, m[i].label, m[i].text);
     fputs("</table>\n", p->out);
 }
 

@@ -200,9 +200,9 @@ static const Field SAMPLES_FIELDS[] = {
            SHOWN("steps of a fresh chain", "", 0)),
     NUMBER("batch", SamplesResult, batch, COUNT, SHOWN("chains per batch", "", 0)),
     NUMBER("inner", SamplesResult, inner, COUNT, SHOWN("moves per gradient", "", 0)),
-    NUMBER("step_size", SamplesResult, step_size, COUNT, SHOWN("step size", "", 4)),
-    NUMBER("clip", SamplesResult, clip, COUNT, SHOWN("gradient limit", "", 4)),
-    NUMBER("noise", SamplesResult, noise, COUNT, SHOWN("noise", "", 4)),
+    NUMBER("step_size", SamplesResult, step_size, COUNT, SHOWN("step size", "", -1)),
+    NUMBER("clip", SamplesResult, clip, COUNT, SHOWN("gradient limit", "", -1)),
+    NUMBER("noise", SamplesResult, noise, COUNT, SHOWN("noise", "", -1)),
     NUMBER("page", SamplesResult, page, COUNT),
     FIELD("per_class", FIELD_NUMBERS, SamplesResult, per_class, COUNT, .like = "classes"),
     SECONDS_FIELD(SamplesResult),
@@ -342,6 +342,8 @@ static int add_metrics(const Schema *s, const void *record, const char *path, co
         if (!isfinite(v)) continue;
         m[n] = (Metric){ .value = v, .unit = f->unit, .digits = f->digits };
         memcpy(m[n].measure, key, sizeof key);
+        snprintf(m[n].text, sizeof m->text, f->digits < 0 ? "%.*g%s" : "%.*f%s",
+                 f->digits < 0 ? 6 : f->digits, v, f->unit);
         snprintf(m[n++].label, sizeof m->label, "%s%s%s", title, title[0] ? ": " : "", f->label);
     }
     return n;

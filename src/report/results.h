@@ -119,9 +119,10 @@ void  results_free(EvalResults *r);
 // The single numbers of a task that tables show, as far as they are known.
 typedef struct {
     char        label[80], measure[64];            // measure: "acc.top1", as paper_figure takes it
+    char        text[48];                          // the value with its unit: "93.10 %"
     double      value;
     const char *unit;                              // "" or " %"
-    int         digits;
+    int         digits;                            // after the decimal point; -1: as %g
 } Metric;
 enum { MAX_METRICS = 24 };
 int results_metrics(const EvalResults *r, TaskId id, Metric m[MAX_METRICS]);    // how many
