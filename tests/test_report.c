@@ -276,7 +276,7 @@ static void metrics_have_labels_and_the_papers_names(void **state) {
     assert_int_equal(results_metrics(&r.eval, TASK_ECE, m), 10);
     assert_string_equal(m[5].label, "temperature scaling: ECE");
     assert_string_equal(m[5].measure, "ece.temperature.ece");
-    r.eval.samples.noise = 1e-5;                            // too small for a fixed number of digits
+    r.eval.samples.noise = 1e-5;                           // too small for a fixed number of digits
     const int n = results_metrics(&r.eval, TASK_SAMPLES, m);
     assert_string_equal(m[n - 1].text, "1e-05");
     record_free(&r);

@@ -3,7 +3,9 @@
 #include "data/data.h"
 #include <stdlib.h>
 
-typedef struct { size_t count, take, left; } Share;      // images; drawn; the division's remainder
+typedef struct {
+    size_t count, take, left;            // images; drawn; remainder of the division
+} Share;
 
 // n images over the classes in proportion; what rounding down leaves goes to the largest
 // remainders, of equal ones to the first.

@@ -16,6 +16,7 @@ typedef struct {
     int images;                              // it uses the test images
 } Task;
 
+// clang-format off
 static const Task TASKS[N_TASK] = {          // results.c has their names
     [TASK_ACC] = { task_acc, NULL, 1 },
     [TASK_ECE] = { task_ece, prepare_ece, 1 },
@@ -24,6 +25,7 @@ static const Task TASKS[N_TASK] = {          // results.c has their names
     [TASK_SAMPLES] = { task_samples, NULL, 0 },
     [TASK_SPEED] = { task_speed, NULL, 1 },
 };
+// clang-format on
 
 // ---- which tasks ----------------------------------------------------------------------------
 
@@ -77,8 +79,8 @@ static int choose_folder(Evaluation *e, Err *err) {
 // An evaluation may take hours: whether its results can be written shows before.
 static int check_folder(const Evaluation *e, Err *err) {
     Writer w = writer_open(e->file);
-    const int rc = w.failed ? err_set(err, w.err.kind, "%s (--out DIR writes elsewhere)", w.err.msg)
-                            : 0;
+    const int rc =
+        w.failed ? err_set(err, w.err.kind, "%s (--out DIR writes elsewhere)", w.err.msg) : 0;
     writer_cancel(&w);
     return rc;
 }
@@ -193,8 +195,8 @@ static void draw_figures(Evaluation *e) {
 // What was computed is shown, whether or not it could be written.
 static char *finish(Evaluation *e, Err *err) {
     draw_figures(e);
-    char *text = e->use->json ? results_text(&e->results, err)
-                              : eval_table(&e->results, &e->m->cfg, err);
+    char *text =
+        e->use->json ? results_text(&e->results, err) : eval_table(&e->results, &e->m->cfg, err);
     if (text && e->unwritten.kind) *err = e->unwritten;
     return text;
 }

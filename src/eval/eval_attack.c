@@ -102,8 +102,7 @@ static int run_attacks(Evaluation *e, const Bytes *set, const int *y, int n, Err
 }
 
 int task_attack(Evaluation *e, Err *err) {
-    if (e->use->limit || e->n <= ATTACKED)
-        return run_attacks(e, &e->bytes, e->test.y, e->n, err);
+    if (e->use->limit || e->n <= ATTACKED) return run_attacks(e, &e->bytes, e->test.y, e->n, err);
     Set some;                                            // those of --limit 1000
     Bytes bytes = { 0 };
     if (set_draw(&some, &e->test, ATTACKED, eval_seed(e), err)) return -1;

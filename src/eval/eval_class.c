@@ -70,7 +70,7 @@ static int calibration_of(Evaluation *e, double temperature, Calibration *c, Err
 // T fitted on the run's validation images, through the same classifier as the test images.
 static int fit_temperature(Evaluation *e, double *t, Err *err) {
     const int C = eval_classes(e);
-    float *z = malloc(e->valid.n * (size_t)C * sizeof *z);
+    float *z = calloc(e->valid.n * (size_t)C, sizeof *z);
     const int rc = z ? eval_set_logits(e, &e->valid, "validation images", z, err)
                      : err_set(err, ERR_MEM, "out of memory for validation images");
     if (!rc) *t = temperature_of(z, e->valid.y, e->valid.n, C);

@@ -49,8 +49,8 @@ int task_ood(Evaluation *e, Err *err) {
                     .set = eval_alloc(e, (size_t)e->n_ood, sizeof *r.set, err) };
     if (!r.set) return -1;
     double *in = malloc((size_t)e->n * N_SCORE * sizeof *in);
-    int rc = in ? eval_ood_scores(e, NULL, in, err)
-                : err_set(err, ERR_MEM, "out of memory for scores");
+    int rc =
+        in ? eval_ood_scores(e, NULL, in, err) : err_set(err, ERR_MEM, "out of memory for scores");
     for (int i = 0; !rc && i < e->n_ood; i++) rc = detect_set(e, in, &e->ood[i], &r.set[i], err);
     free(in);
     if (!rc) e->results.ood = r;

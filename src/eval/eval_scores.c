@@ -76,8 +76,8 @@ static int sweep(Evaluation *e, const Sweep *s, Err *err) {
 int need_logits(Evaluation *e, Err *err) {
     if (e->logits) return 0;
     const int slopes = eval_wants(e, TASK_OOD) && !e->use->refine;
-    float *z = malloc((size_t)e->n * (size_t)eval_classes(e) * sizeof *z);
-    double *slope = slopes ? malloc((size_t)e->n * sizeof *slope) : NULL;
+    float *z = calloc((size_t)e->n * (size_t)eval_classes(e), sizeof *z);
+    double *slope = slopes ? calloc((size_t)e->n, sizeof *slope) : NULL;
     const Sweep s = { &e->bytes, e->n, e->use->refine > 0, e->data, z, slope };
     int rc = z && (slope || !slopes) ? 0 : err_set(err, ERR_MEM, "out of memory for logits");
     if (!rc) rc = sweep(e, &s, err);
@@ -94,7 +94,8 @@ int need_logits(Evaluation *e, Err *err) {
 int eval_set_logits(Evaluation *e, const Set *set, const char *name, float *logits, Err *err) {
     Bytes bytes = { 0 };
     int rc = bytes_upload(&bytes, &e->m->dev, set, err);
-    const Sweep s = { &bytes, (int)set->n, e->use->refine > 0, name, logits, NULL };
+    Sweep s = { .set = &bytes, .n = (int)set->n, .refined = e->use->refine > 0, .name = name };
+    s.logits = logits;
     if (!rc) rc = sweep(e, &s, err);
     bytes_free(&bytes, &e->m->dev);
     return rc;
@@ -116,8 +117,8 @@ static void fill_scores(double *score, const float *logits, const double *slope,
 static int score_bytes(Evaluation *e, const Bytes *bytes, int n, const char *name, double *score,
                        Err *err) {
     const int C = eval_classes(e);
-    float *z = malloc((size_t)n * (size_t)C * sizeof *z);
-    double *slope = malloc((size_t)n * sizeof *slope);
+    float *z = calloc((size_t)n * (size_t)C, sizeof *z);
+    double *slope = calloc((size_t)n, sizeof *slope);
     const Sweep s = { bytes, n, 0, name, z, slope };
     int rc = z && slope ? sweep(e, &s, err)
                         : err_set(err, ERR_MEM, "out of memory for %d images' scores", n);

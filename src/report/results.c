@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+// clang-format off
 #define COUNT   .lo = 0, .hi = 1e12
 #define PART    .lo = 0, .hi = 1
 #define PERCENT .lo = 0, .hi = 100
@@ -20,7 +21,6 @@
 #define SCHEMA(table, T)         { table, sizeof(table) / sizeof *(table), sizeof(T), NULL }
 #define SCHEMA_CHECKED(table, T, how) { table, sizeof(table) / sizeof *(table), sizeof(T), how }
 
-// clang-format off
 #define RUN_FIELDS(T)                                            \
     TEXT("device", T, run.device),                               \
     TEXT("precision", T, run.precision),                         \
