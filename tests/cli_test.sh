@@ -70,7 +70,7 @@ expect 1 'nosuch: no such run folder' report nosuch
 expect 2 'expected list, check NAME or fetch NAME' data
 expect 1 'nosuch.conf' train --config nosuch.conf
 printf 'steps = 3\nsteps = 4\n' >twice.conf
-expect 2 'twice.conf, line 2: steps: given on line 1 already' train --config twice.conf
+expect 2 'twice.conf, line 2: steps: already given on line 1' train --config twice.conf
 expect 2 'model ' info --model resnet-50
 expect 1 'nosuch' info nosuch
 
@@ -352,7 +352,7 @@ offers 'jempp-m10 jempp-m20 jempp-m5' jempp train --preset jempp
 offers '' jempp train --steps 1
 offers '' jempp predict run a.png
 "$jempp" zsh-completion >_jempp
-grep -qF "'--px=[p(x)" _jempp || bad "zsh completion has no --px"
+grep -qF "'--px=[real images for p(x)" _jempp || bad "zsh completion has no --px"
 if command -v zsh >/dev/null; then zsh -n _jempp 2>err || bad "jempp zsh-completion"; fi
 
 exit $failed

@@ -103,7 +103,7 @@ static void each_choice_has_the_number_of_its_enum(void **state) {
         { "start", "uniform", START_UNIFORM },
         { "prior", "data", PRIOR_DATA },
         { "bn-stats", "all", BN_ALL },
-        { "attack", "l2", ATTACK_L2 },
+        { "adversarial", "l2", ATTACK_L2 },
         { "from", "centres", FROM_CENTRES },
         { "by", "pyx", BY_PYX },
         { "norm", "none", NORM_NONE },
@@ -119,6 +119,31 @@ static void each_choice_has_the_number_of_its_enum(void **state) {
         const OptRow *row = config_row(rows[i].name);
         assert_int_equal(*(int *)((char *)&c + row->at), rows[i].wanted);
     }
+}
+
+static void former_names_are_read_and_never_written(void **state) {
+    (void)state;
+    Config c = defaults();
+    taken(&c, "attack = l2\nattack-radius = 0.5\nattack-step = 0.1\nclasses = 7\n");
+    assert_int_equal(c.adversarial, ATTACK_L2);
+    assert_true(c.attack_step_size == 0.1);
+    assert_int_equal(c.n_classes, 7);
+    assert_true(config_given(&c, "adversarial") && config_given(&c, "attack"));
+    char *text = config_dump(&c, CMD_ALL);
+    assert_non_null(strstr(text, "\nadversarial = l2\n"));
+    assert_non_null(strstr(text, "\nnum-classes = 7\n"));
+    assert_non_null(strstr(text, "\nattack-step-size = 0.1\n"));
+    assert_null(strstr(text, "\nattack = "));
+    assert_null(strstr(text, "\nclasses = "));
+    free(text);
+    refused_text("attack = l2\nadversarial = l2\n", "line 2: adversarial", "already given on line 1");
+    for (const OptAlias *a = config_aliases; a->former; a++) {
+        assert_ptr_equal(config_row(a->former), config_row(a->name));
+        assert_string_equal(config_former(a->name), a->former);
+        for (int i = 0; i < config_n_rows; i++)                 // a name means one option
+            assert_string_not_equal(config_rows[i].name, a->former);
+    }
+    assert_null(config_former("steps"));
 }
 
 // ---- texts ----------------------------------------------------------------------------------
@@ -149,7 +174,7 @@ static void what_is_wrong_is_named_with_its_line(void **state) {
     refused_text("lr = 1/0\n", "lr", "expected a number");
     refused_text("lr = 0.1 0.2\n", "lr", "expected a number");
     refused_text("lr =\n", "lr", "expected a number");
-    refused_text("steps = 5 # five\n", "steps", "a comment is a line of its own");
+    refused_text("steps = 5 # five\n", "steps", "comments go on lines of their own");
     refused_text("px = cleam\n", "px", "clean|shared|independent|none");
     refused_text("device = gpu\n", "device", "auto|cpu|cuda|ref");
     refused_text("clamp = maybe\n", "clamp", "on or off");
@@ -189,7 +214,7 @@ static void an_unknown_option_comes_with_the_nearest_name(void **state) {
 
 static void an_option_given_twice_is_refused_with_both_lines(void **state) {
     (void)state;
-    refused_text("steps = 5\nbatch = 8\n\nsteps = 5\n", "line 4: steps", "on line 1 already");
+    refused_text("steps = 5\nbatch = 8\n\nsteps = 5\n", "line 4: steps", "already given on line 1");
 }
 
 static void hostile_files_are_refused(void **state) {
@@ -204,7 +229,7 @@ static void hostile_files_are_refused(void **state) {
     memset(text, 'x', sizeof text - 1);
     memcpy(text, "out = ", 6);
     refused_text(text, "out", "at most 511");
-    refused_text("config = other.conf\n", "config", "cannot name another");
+    refused_text("config = other.conf\n", "config", "cannot include another");
     refused_text("steps = 5\npreset = demo\n", "preset", "before all other");
 }
 
@@ -373,13 +398,13 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("steps = 0\n", "px = none");
     unfit("step-size = 0\n", "not move");
     unfit("buffer = 32\n", "64 different");
-    unfit("attack = linf\n", "attack-radius");
-    unfit("attack-radius = 0.5\n", "attack = linf or l2");
+    unfit("adversarial = linf\n", "attack-radius");
+    unfit("attack-radius = 0.5\n", "adversarial = linf or l2");
     unfit("sam-from = 0.5\n", "expected sam above 0");
     unfit("px = none\npyx-weight = 0\n", "nothing is learned");
     unfit("px = none\npxy-weight = 1\n", "needs chains");
     unfit("batch = 1\n", "norm = none");
-    unfit("epochs = 0\n", "how long");
+    unfit("epochs = 0\n", "expected one of them");
     unfit("resume = on\n", "--out RUN");
     unfit("best = 3\nworst = 3\n", "one of them");
     unfit("model = resnet\n", "wrn-DEPTH-WIDTH");
@@ -453,6 +478,7 @@ int main(void) {
         cmocka_unit_test(groups_are_together_so_that_help_shows_each_once),
         cmocka_unit_test(defaults_are_those_of_the_description),
         cmocka_unit_test(each_choice_has_the_number_of_its_enum),
+        cmocka_unit_test(former_names_are_read_and_never_written),
         cmocka_unit_test(comments_blank_lines_and_carriage_returns_are_skipped),
         cmocka_unit_test(what_is_wrong_is_named_with_its_line),
         cmocka_unit_test(an_unknown_option_comes_with_the_nearest_name),

@@ -86,6 +86,7 @@ static void md_option(FILE *f, const OptRow *row) {
     put_range(f, row, put_escaped);
     fprintf(f, " | ");
     put_escaped(f, row->help);
+    if (config_former(row->name)) fprintf(f, "; formerly `%s`", config_former(row->name));
     fprintf(f, " |");
     for (const Command *k = command_table; k->name; k++)
         if (row->commands & k->bit) fprintf(f, " %s", k->name);

@@ -10,15 +10,23 @@
 enum { MAX_FILE = 64 << 10, MAX_LINE = 1024, MAX_NAME = 32 };
 
 const OptRow *config_row(const char *name) {
+    for (const OptAlias *a = config_aliases; a->former; a++)
+        if (!strcmp(a->former, name)) name = a->name;
     for (int i = 0; i < config_n_rows; i++)
         if (!strcmp(config_rows[i].name, name)) return &config_rows[i];
     return NULL;
 }
 
+const char *config_former(const char *name) {
+    for (const OptAlias *a = config_aliases; a->former; a++)
+        if (!strcmp(a->name, name)) return a->former;
+    return NULL;
+}
+
 // ---- names that were not found ------------------------------------------------------------
 
-// How many slips of the fingers lie between a and b: a letter more, fewer, other, or two swapped.
-static int slips(const char *a, const char *b) {
+// Edit distance: letters inserted, removed, replaced, or two neighbours swapped.
+static int edit_distance(const char *a, const char *b) {
     int d[MAX_NAME + 1][MAX_NAME + 1];
     const int n = (int)strlen(a), m = (int)strlen(b);
     if (n > MAX_NAME || m > MAX_NAME) return MAX_NAME;
@@ -45,7 +53,7 @@ static const char *nearest(const char *name, const void *table, size_t stride, i
     int best = strlen(name) > 6 ? 4 : 3;
     for (int i = 0; i < n; i++) {
         const char *candidate = *(const char *const *)((const char *)table + (size_t)i * stride);
-        const int d = slips(name, candidate);
+        const int d = edit_distance(name, candidate);
         if (d < best) best = d, found = candidate;
     }
     return found;
@@ -103,7 +111,7 @@ static const char *parse_number(const char *s, double *v) {
 
 static int refuse(const char *value, const char *where, const char *expected, Err *err) {
     return err_set(err, ERR_ARG, "%s: found '%.200s', expected %s%s", where, value, expected,
-                   strchr(value, '#') ? " (a comment is a line of its own)" : "");
+                   strchr(value, '#') ? " (comments go on lines of their own)" : "");
 }
 
 static int set_number(void *at, const OptRow *row, const char *value, const char *where, Err *err) {
@@ -272,11 +280,11 @@ static int read_line(Config *c, Reading *r, char *line, Err *err) {
     snprintf(where, sizeof where, "%.600s, line %d: %.100s", r->where, r->line, name);
     const OptRow *row = config_row(name);
     if (!row) return unknown_option(name, where, err);
-    if (row->type == T_FILE) return err_set(err, ERR_ARG, "%s: a file cannot name another", where);
+    if (row->type == T_FILE) return err_set(err, ERR_ARG, "%s: a config file cannot include another", where);
     if (row->type == T_PRESET && r->any)
         return err_set(err, ERR_ARG, "%s: must come before all other options", where);
     int *first = &r->line_of[row - config_rows];
-    if (*first) return err_set(err, ERR_ARG, "%s: given on line %d already", where, *first);
+    if (*first) return err_set(err, ERR_ARG, "%s: already given on line %d", where, *first);
     *first = r->line;
     r->any = 1;
     return config_set(c, name, trimmed(equals + 1), where, err);
@@ -387,10 +395,10 @@ int config_fractions(const char *text, double *dst, int max, Err *err) {
 static int check_length(const Config *c, Err *err) {
     if (c->epochs <= 0 && !c->iterations && c->minutes <= 0)
         return err_set(err, ERR_ARG,
-                       "epochs, iterations and minutes are all 0: how long shall it train?");
+                       "epochs, iterations and minutes are all 0: expected one of them above 0");
     if (c->resume && !c->out[0])
         return err_set(err, ERR_ARG,
-                       "--resume: expected --out RUN too, the folder of the run to go on with");
+                       "--resume: expected --out RUN too, the folder of the run to resume");
     if (c->norm == NORM_BATCH && c->batch < 2)
         return err_set(err, ERR_ARG,
                        "batch = 1: batch normalisation needs 2 images or more (or norm = none)");
@@ -419,13 +427,13 @@ static int check_objective(const Config *c, Err *err) {
     if (c->sam_from > 0 && c->sam <= 0)
         return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",
                        c->sam_from);
-    if (c->attack == ATTACK_NONE && c->attack_radius > 0)
+    if (c->adversarial == ATTACK_NONE && c->attack_radius > 0)
         return err_set(err, ERR_ARG,
-                       "attack-radius = %g without an attack: expected attack = linf or l2",
+                       "attack-radius = %g without an attack: expected adversarial = linf or l2",
                        c->attack_radius);
-    if (c->attack != ATTACK_NONE && c->attack_radius <= 0)
+    if (c->adversarial != ATTACK_NONE && c->attack_radius <= 0)
         return err_set(err, ERR_ARG,
-                       "attack without a radius: expected attack-radius above 0, as 8/255");
+                       "adversarial training without a radius: expected attack-radius above 0, as 8/255");
     return 0;
 }
 
@@ -449,7 +457,7 @@ int config_same_run(const Config *old, const Config *now, Err *err) {
         config_value(now, row, is, sizeof is);
         if (strcmp(was, is) != 0)
             return err_set(err, ERR_ARG,
-                           "--resume: the run has %s = %s, found %s: it cannot change on the way",
+                           "--resume: the run has %s = %s, found %s: it cannot change",
                            row->name, was, is);
     }
     return 0;

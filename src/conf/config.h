@@ -1,20 +1,22 @@
 // config.h - every option of the program, once: one table row gives the flag, the line in a config
-// file, the help, docs/options.md, and the record in run folders and checkpoints.
+// file, the help, docs/options.md, and the record in run folders and checkpoints. conf/ is options
+// and presets, and what is opened from them; it knows device and network options (dev/, net/) and
+// reads files, but opens no device and no data.
 #ifndef CONFIG_H
 #define CONFIG_H
 #include "dev/backend.h"
 #include "net/net.h"
 #include "net/optim.h"
 
-typedef enum { PX_CLEAN, PX_SHARED, PX_INDEPENDENT, PX_NONE } PxRule;     // p(x)'s real images
+typedef enum { PX_CLEAN, PX_SHARED, PX_INDEPENDENT, PX_NONE } PxRule;     // real images for p(x)
 typedef enum { START_INFORMATIVE, START_GAUSSIAN, START_UNIFORM } StartKind;
 typedef enum { PRIOR_UNIFORM, PRIOR_DATA } PriorKind;
-typedef enum { BN_REAL, BN_ALL } BnRule;                                    // whose statistics run
+typedef enum { BN_REAL, BN_ALL } BnRule;                                    // who updates them
 typedef enum { ATTACK_NONE, ATTACK_LINF, ATTACK_L2 } AttackKind;
 typedef enum { LOSS_CE, LOSS_MARGIN } AttackLoss;
 typedef enum { FROM_FRESH, FROM_BUFFER, FROM_STARTS, FROM_CENTRES } SampleFrom;
 typedef enum { BY_PX, BY_PYX } SampleBy;
-typedef enum { SPLIT_TEST, SPLIT_VALID } EvalSplit;                       // whose images are judged
+typedef enum { SPLIT_TEST, SPLIT_VALID } EvalSplit;                       // which images are evaluated
 
 // Flags and choices are as wide as an int, which is how the option table writes them.
 typedef struct {
@@ -59,7 +61,7 @@ typedef struct {
     double lr, momentum, weight_decay, decay_factor, ema, sam, sam_from;
     char   decay_at[64];            // fractions of the run: "1/3,2/3,5/6"
     // adversarial training
-    AttackKind attack;
+    AttackKind adversarial;
     int    attack_steps;
     double attack_radius;           // in [0, 1] pixel units
     // evaluation
@@ -68,7 +70,7 @@ typedef struct {
     int    limit, temperature, refine, draws, page;
     AttackLoss attack_loss;
     int    restarts, random_start;
-    double input_noise, attack_step;
+    double input_noise, attack_step_size;
     // divergence
     double gap_limit, ce_limit, loss_limit, checkpoint_minutes;
     int    retries;
@@ -83,10 +85,10 @@ typedef struct {
 } Config;
 
 typedef enum {
-    T_FLAG, T_INT, T_NUM,           // a number may be a fraction: 8/255
+    T_FLAG, T_INT, T_NUM,           // T_NUM may be a fraction: 8/255
     T_WHOLE,                        // a whole number in a double
     T_TEXT, T_CHOICE,               // a text with choices must be one of them
-    T_PRESET, T_FILE,               // sets many: the name is kept; nothing is kept
+    T_PRESET, T_FILE,               // sets many options; only a preset's name is stored
 } OptType;
 
 typedef struct {
@@ -95,8 +97,8 @@ typedef struct {
     size_t      at, size;           // where in Config
     const char *value;              // default
     double      lo, hi;
-    const char *choices;            // "clean|shared|none", in the enum's order; a text that may
-                                    // be anything has a word for it in capitals: "DIR"
+    const char *choices;            // "clean|shared|none", in the enum's order; for free text a
+                                    // placeholder in capitals: "DIR"
     unsigned    commands;           // CMD_TRAIN | ...
     const char *group, *help;
 } OptRow;
@@ -105,7 +107,10 @@ enum { CMD_TRAIN = 1, CMD_SAMPLE = 2, CMD_PREDICT = 4, CMD_EXPORT = 8, CMD_INFO 
        CMD_BENCH = 32, CMD_DATA = 64, CMD_EVAL = 128, CMD_REPORT = 256, CMD_ALL = 511,
        MAY_CHANGE = 1 << 16 };      // with --resume
 enum { EVAL_ATTACK_STEPS = 40 };
-enum { FRESH_STEPS = 40 };          // of `sample`: new chains have further to go than kept ones
+enum { FRESH_STEPS = 40 };          // of `sample`: new chains need more than those of the buffer
+
+typedef struct { const char *former, *name; } OptAlias;
+extern const OptAlias config_aliases[];                         // ends with NULL
 
 typedef struct { const char *name, *text; } Preset;
 extern const Preset preset_table[];                             // from presets/; ends with NULL
@@ -114,32 +119,33 @@ extern const OptRow config_rows[];
 extern const int    config_n_rows;
 
 void config_defaults(Config *c);
-const OptRow *config_row(const char *name);                     // NULL: no such option
-// One option as text. `where` begins the message of a refusal ("a.conf, line 3: steps", "--steps").
+const OptRow *config_row(const char *name);     // also by a former name; NULL: no such option
+const char *config_former(const char *name);    // the former name of an option, or NULL
+// One option as text. `where` begins an error message ("a.conf, line 3: steps", "--steps").
 int  config_set(Config *c, const char *name, const char *value, const char *where, Err *err);
-// Lines "key = value"; a line that begins with # is a comment; `preset` may only come first.
+// Lines "key = value"; a line that begins with # is a comment; `preset` must come first.
 int  config_text(Config *c, const char *text, size_t n, const char *where, Err *err);
 int  config_file(Config *c, const char *path, Err *err);
 int  config_preset(Config *c, const char *name, Err *err);     // a compiled-in file of presets/
 void config_value(const Config *c, const OptRow *row, char *dst, size_t n);
-// 0, or -1 and the first option that was given and that none of `commands` has.
+// 0, or an error that names the first given option that none of `commands` has.
 int  config_only(const Config *c, unsigned commands, const char *where, Err *err);
-int  config_given(const Config *c, const char *name);           // not 0: set, by whomever
-void config_take(Config *c, const Config *from);                // the options that `from` was given
-// "0,4/255,8/255" -> numbers that rise within [lo, hi]; how many, or -1 with err: "NAME: found
-// TEXT, expected EXPECTED".
+int  config_given(const Config *c, const char *name);           // nonzero: not a default
+void config_take(Config *c, const Config *from);                // copies what is given in `from`
+// "0,4/255,8/255" -> rising numbers within [lo, hi]; how many, or -1 with err: "NAME: found TEXT,
+// expected EXPECTED".
 int  config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
                    double *dst, int max, Err *err);
-// "1/3,2/3,5/6" -> numbers that rise within (0, 1); how many, or -1 with err.
+// "1/3,2/3,5/6" -> rising numbers within (0, 1); how many, or -1 with err.
 int  config_fractions(const char *text, double *dst, int max, Err *err);
 // What a device and a network are opened with. 0 for channels, side or classes: as the options say,
 // else 3 x 32 x 32 and 10 classes.
 DevOpts config_dev(const Config *c);
 int  config_net(NetSpec *spec, const Config *c, int channels, int side, int classes, Err *err);
-// All options that `commands` has, a "key = value" line each; malloc'd.
+// All options that `commands` has, one line "key = value" each; malloc'd.
 char *config_dump(const Config *c, unsigned commands);
-// What does not fit together (a Langevin clamp without steps, a half-given attack, ...).
+// An error if options contradict each other (chains without steps, an attack without a radius, ...).
 int  config_check(const Config *c, Err *err);
-// 0, or -1 and the first option by which two runs differ that may not change on --resume.
+// 0, or an error that names the first option that differs and cannot change on --resume.
 int  config_same_run(const Config *old, const Config *now, Err *err);
 #endif

@@ -25,7 +25,7 @@ static int read_curve(Evaluation *e, CurvePlan *c, const char *name, Err *err) {
                             .steps = u->attack_steps,
                             .restarts = u->restarts,
                             .random_start = u->random_start,
-                            .step = u->attack_step };
+                            .step = u->attack_step_size };
     if (!u->radii[0]) {
         c->n = sizeof linf / sizeof *linf;
         for (int i = 0; i < c->n; i++) c->radius[i] = l2 ? i / 10.0 : linf[i] / 255;

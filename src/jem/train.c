@@ -59,7 +59,7 @@ void run_chains(Trainer *t) {
 void attack_labelled(Trainer *t) {
     const Config *c = &t->cfg;
     Backend *be = &t->dev->be;
-    const AttackPlan plan = { .l2 = c->attack == ATTACK_L2, .steps = c->attack_steps };
+    const AttackPlan plan = { .l2 = c->adversarial == ATTACK_L2, .steps = c->attack_steps };
     const Attack ball = attack_ball(&plan, c->attack_radius);
     const TrainBatch *b = t->labelled;
     Tensor x = t->attack_pass.act[0];
@@ -267,7 +267,7 @@ static int open_passes(Trainer *t, Err *err) {
             return -1;
         if (t->chain_pass.bytes > t->mem_bytes) t->mem_bytes = t->chain_pass.bytes;
     }
-    if (t->cfg.attack != ATTACK_NONE) {
+    if (t->cfg.adversarial != ATTACK_NONE) {
         if (pass_open(&t->attack_pass, &t->net, B, MODE_SAMPLE, err)) return -1;
         if (t->attack_pass.bytes > t->mem_bytes) t->mem_bytes = t->attack_pass.bytes;
         t->x0 = t->dev->be.alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),

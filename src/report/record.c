@@ -194,6 +194,8 @@ void record_free(Record *r) {
 }
 
 const char *record_option(const Record *r, const char *name) {
-    const char *s = json_string(json_get(json_get(r->run, "options"), name));
+    const Json *options = json_get(r->run, "options");
+    const char *s = json_string(json_get(options, name)), *former = config_former(name);
+    if (!s && former) s = json_string(json_get(options, former));    // a run of an older version
     return s ? s : "";
 }
