@@ -179,6 +179,13 @@ void write_text(Writer *w, const char *fmt, ...) {
     else w->at += (uint64_t)n;
 }
 
+void write_over(Writer *w, uint64_t at, const void *src, size_t n) {
+    if (w->failed) return;
+    if (fseeko(w->f, (off_t)at, SEEK_SET) || fwrite(src, 1, n, w->f) != n ||
+        fseeko(w->f, (off_t)w->at, SEEK_SET))
+        writer_fail(w, errno);
+}
+
 // The new name is safe only when the folder that holds it is on disk too.
 static int sync_folder(const char *path, Err *err) {
     char dir[512];

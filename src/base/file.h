@@ -28,6 +28,7 @@ typedef struct { void *f; char path[512], tmp[520]; uint64_t at; int failed; Err
 Writer writer_open(const char *path);
 void   write_bytes(Writer *w, const void *src, size_t n);
 void   write_text(Writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void   write_over(Writer *w, uint64_t at, const void *src, size_t n);   // over bytes written before
 int    writer_close(Writer *w, Err *err);
 void   writer_cancel(Writer *w);                             // as if it had never been opened
 #endif

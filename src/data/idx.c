@@ -1,6 +1,6 @@
 // idx.c - MNIST's IDX files, plain or gzipped; see formats.h.
 #include "data/formats.h"
-#include "data/inflate.h"
+#include "base/deflate.h"
 #include <inttypes.h>
 
 // Checks the header of an IDX file of bytes against the wanted dimensions, of which the first, the
@@ -22,7 +22,7 @@ static int idx_header(GzFile *z, int rank, uint32_t dim[3], Err *err) {
         dim[i] = n;
         bytes *= n;
     }
-    if (dim[0] > MAX_PICTURES || bytes > z->size * INFLATE_MAX_RATIO)
+    if (dim[0] > MAX_PICTURES || bytes > z->size * DEFLATE_MAX_RATIO)
         return err_set(err, ERR_DATA, "%s: %" PRIu32 " records do not fit into %" PRIu64 " bytes",
                        z->path, dim[0], z->size);
     return 0;

@@ -5,7 +5,7 @@
 // little-endian.
 #include "base/file.h"
 #include "data/formats.h"
-#include "data/inflate.h"
+#include "base/deflate.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static uint8_t *inflate_array(const Element *e) {
     uint8_t head[8];
     if (inflate_bytes(e->p, e->n, head, sizeof head, 0)) return NULL;
     const size_t size = word_at(head + 4);
-    if (size == 0 || size > e->n * INFLATE_MAX_RATIO) return NULL;
+    if (size == 0 || size > e->n * DEFLATE_MAX_RATIO) return NULL;
     uint8_t *out = malloc(sizeof head + size);
     if (out && !inflate_bytes(e->p, e->n, out, sizeof head + size, 1)) return out;
     free(out);
