@@ -49,7 +49,7 @@ const Command command_table[] = {
       .least = 2, .most = INT_MAX },
     { .name = "export", .bit = CMD_EXPORT,
       .about = "write a model as one file, with PyTorch's tensor names",
-      .synopsis = "jempp export RUN|MODEL OUT.safetensors [--half] [--force]",
+      .synopsis = "jempp export RUN|MODEL OUT.safetensors|OUT.pt [--half] [--force]",
       .examples = "jempp export runs/demo demo.safetensors\n"
                   "jempp export runs/demo small.safetensors --half",
       .names = "a run folder or model file, then the file to write", .least = 2, .most = 2 },

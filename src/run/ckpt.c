@@ -1,5 +1,7 @@
 // ckpt.c - see ckpt.h.
 #include "run/ckpt.h"
+#include "base/torch_file.h"
+#include "run/model_file.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -12,29 +14,31 @@ static const StType real_type = sizeof(real) == 8 ? ST_F64 : ST_F32;
 
 // ---- weights by name ---------------------------------------------------------------------------
 
-static void declare_net(StWriter *w, const Net *net, StType type) {
+// `in` stands before every name: a group of PyTorch's files, or "".
+static void declare(StWriter *w, const char *in, const char *name, const char *part, StType type,
+                    int rank, const uint64_t *shape) {
+    char full[128];
+    snprintf(full, sizeof full, "%s%s%s", in, name, part);
+    st_declare(w, full, type, rank, shape);
+}
+
+static void declare_net(StWriter *w, const Net *net, const char *in, StType type) {
     for (int i = 0; i < net->n_par; i++) {
         uint64_t shape[4];
         for (int k = 0; k < net->par[i].rank; k++) shape[k] = (uint64_t)net->par[i].dim[k];
-        st_declare(w, net->par[i].name, type, net->par[i].rank, shape);
+        declare(w, in, net->par[i].name, "", type, net->par[i].rank, shape);
     }
     for (int i = 0; i < net->n_stat; i++) {
         const uint64_t len = net->stat[i].len;
-        char name[96];
-        snprintf(name, sizeof name, "%s.running_mean", net->stat[i].name);
-        st_declare(w, name, type, 1, &len);
-        snprintf(name, sizeof name, "%s.running_var", net->stat[i].name);
-        st_declare(w, name, type, 1, &len);
+        declare(w, in, net->stat[i].name, ".running_mean", type, 1, &len);
+        declare(w, in, net->stat[i].name, ".running_var", type, 1, &len);
     }
 }
 
 // The counters come first: they are 8 bytes wide, and tensors lie without gaps.
-static void declare_counters(StWriter *w, const Net *net) {
-    for (int i = 0; i < net->n_stat; i++) {
-        char name[96];
-        snprintf(name, sizeof name, "%s.num_batches_tracked", net->stat[i].name);
-        st_declare(w, name, ST_I64, 0, NULL);
-    }
+static void declare_counters(StWriter *w, const Net *net, const char *in) {
+    for (int i = 0; i < net->n_stat; i++)
+        declare(w, in, net->stat[i].name, ".num_batches_tracked", ST_I64, 0, NULL);
 }
 
 static void write_counters(StWriter *w, const Net *net) {
@@ -194,8 +198,8 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Step
     st_meta_add(w, "tuning", t->dev->be.tuning(t->dev));
     StatePart part[N_PART];
     parts_of(t, part);
-    declare_counters(w, &t->net);
-    declare_net(w, &t->net, real_type);
+    declare_counters(w, &t->net, "");
+    declare_net(w, &t->net, "", real_type);
     for (int i = 0; i < N_PART; i++)
         if (part[i].p && part[i].n)
             st_declare(w, part[i].name, real_type, 1, &(uint64_t){ part[i].n });
@@ -324,33 +328,54 @@ static char *join_names(const char **name, int n) {
     return text;
 }
 
+static void declare_card(StWriter *w, const Net *net, const ModelCard *card, const char *options,
+                         const char *names) {
+    st_meta_add(w, "format", "jempp model 1");
+    st_meta_add(w, "options", options);
+    st_meta_add(w, "classes", names);
+    meta_number(w, "channels", net->spec.channels);
+    meta_number(w, "side", net->spec.side);
+    if (!isnan(card->threshold)) meta_number(w, "threshold", card->threshold);
+    if (card->temperature > 0) meta_number(w, "temperature", card->temperature);
+}
+
+static void declare_starts(StWriter *w, const ModelCard *card, uint64_t dim) {
+    const uint64_t groups = (uint64_t)card->n_group, rank = (uint64_t)card->rank;
+    if (!card->mean) return;
+    st_declare(w, "start.mean", ST_F16, 2, (uint64_t[]){ groups, dim });
+    st_declare(w, "start.factor", ST_F16, 3, (uint64_t[]){ groups, rank, dim });
+}
+
+static void write_starts(StWriter *w, const ModelCard *card, size_t dim) {
+    if (!card->mean) return;
+    write_floats(w, card->mean, (size_t)card->n_group * dim);
+    write_floats(w, card->factor, (size_t)card->n_group * (size_t)card->rank * dim);
+}
+
 int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half,
                const char *path, Err *err) {
     enum { ROOM = 1 << 20 };
+    ModelFormat format;
+    if (model_format(path, &format, err)) return -1;
     char *options = config_dump(card->cfg, CMD_TRAIN),
          *names = join_names(card->class_name, net->spec.classes);
     real *room = malloc(ROOM * sizeof *room);
     int rc = options && names && room ? 0 : err_set(err, ERR_MEM, "out of memory for a model");
     if (!rc) {
-        StWriter out = st_create(path);
-        const uint64_t dim = tensor_len(&net->act[0]), groups = (uint64_t)card->n_group,
-                       rank = (uint64_t)card->rank;
-        st_meta_add(&out, "format", "jempp model 1");
-        st_meta_add(&out, "options", options);
-        st_meta_add(&out, "classes", names);
-        meta_number(&out, "channels", net->spec.channels);
-        meta_number(&out, "side", net->spec.side);
-        if (!isnan(card->threshold)) meta_number(&out, "threshold", card->threshold);
-        if (card->temperature > 0) meta_number(&out, "temperature", card->temperature);
-        declare_counters(&out, net);
-        declare_net(&out, net, half ? ST_F16 : real_type);
-        if (card->mean) st_declare(&out, "start.mean", ST_F16, 2, (uint64_t[]){ groups, dim });
-        if (card->mean)
-            st_declare(&out, "start.factor", ST_F16, 3, (uint64_t[]){ groups, rank, dim });
+        const int torch = format == FILE_TORCH;
+        const char *in = torch ? "model_state_dict/" : "";
+        const StType type = half ? ST_F16 : real_type;
+        const size_t dim = tensor_len(&net->act[0]);
+        StWriter out = torch ? torch_create(path) : st_create(path);
+        declare_card(&out, net, card, options, names);
+        declare_counters(&out, net, in);
+        declare_net(&out, net, in, type);
+        if (torch) torch_declare_classes(&out, net, type);
+        declare_starts(&out, card, dim);
         write_counters(&out, net);
         write_net(&out, net, w, state, half, room, ROOM);
-        if (card->mean) write_floats(&out, card->mean, groups * dim);
-        if (card->mean) write_floats(&out, card->factor, groups * rank * dim);
+        if (torch) torch_write_classes(&out, net, type);
+        write_starts(&out, card, dim);
         rc = st_finish(&out, err);
     }
     free(options);

@@ -2,6 +2,7 @@
 #include "run/fit.h"
 #include "base/log.h"
 #include "run/fit_run.h"
+#include "run/model_file.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -119,7 +120,7 @@ static int start_weights(TrainRun *r, Err *err) {
     char path[RUN_PATH];
     St st;
     if (!r->cfg.init[0]) return 0;
-    if (run_model_path(path, r->cfg.init, err) || st_open(&st, path, err)) return -1;
+    if (run_model_path(path, r->cfg.init, err) || model_file_open(&st, path, err)) return -1;
     const int rc = model_weights(&st, &r->t.net, err);
     st_close(&st);
     optim_average(&r->t.optim, &r->t.net);

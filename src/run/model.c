@@ -3,49 +3,13 @@
 #include "base/file.h"
 #include "run/ckpt.h"
 #include "run/folder.h"
+#include "run/model_file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 // ---- opening -----------------------------------------------------------------------------------
-
-static const StTensor *must_find(const St *st, const char *name, int rank, Err *err) {
-    const StTensor *t = st_find(st, name);
-    if (!t)
-        err_set(err, ERR_DATA, "%s: there is no tensor '%s': not a Wide-ResNet of this kind",
-                st->path, name);
-    else if (t->rank != rank)
-        err_set(err, ERR_DATA, "%s: '%s' has %d dimensions, expected %d", st->path, name, t->rank,
-                rank);
-    else return t;
-    return NULL;
-}
-
-// Depth, width, classes, channels, stem and norm as the tensors' names and shapes tell.
-static int spec_from_tensors(const St *st, NetSpec *s, Err *err) {
-    const StTensor *stem = must_find(st, "f.conv1.weight", 4, err),
-                   *first = must_find(st, "f.layer1.0.conv1.weight", 4, err);
-    const StTensor *head = must_find(st, "class_output.weight", 2, err);
-    if (!stem || !first || !head) return -1;
-    int blocks = 0;
-    char name[64];
-    do snprintf(name, sizeof name, "f.layer1.%d.conv1.weight", ++blocks);
-    while (blocks < 200 && st_find(st, name));
-    if (first->shape[0] > 16 * 64 || head->shape[0] > 1000 || stem->shape[1] > 3)
-        return err_set(err, ERR_DATA,
-                       "%s: %llu channels, %llu classes, %llu image channels are too many",
-                       st->path, (unsigned long long)first->shape[0],
-                       (unsigned long long)head->shape[0], (unsigned long long)stem->shape[1]);
-    *s = (NetSpec){ .depth = 6 * blocks + 4,
-                    .width = (int)first->shape[0] / 16,
-                    .channels = (int)stem->shape[1],
-                    .side = 32,
-                    .classes = (int)head->shape[0],
-                    .stem = stem->shape[2] == 4 ? STEM_4X4 : STEM_3X3,
-                    .norm = st_find(st, "f.bn1.weight") ? NORM_BATCH : NORM_NONE };
-    return 0;
-}
 
 static int read_side(const St *st, NetSpec *s, Err *err) {
     const char *text = st_meta(st, "side");
@@ -109,6 +73,13 @@ static int read_temperature(Model *m, const St *st, Err *err) {
                    text);
 }
 
+// A file of others has no options: what its network says replaces the defaults.
+static void options_of_spec(Config *c, const NetSpec *spec) {
+    snprintf(c->model, sizeof c->model, "wrn-%d-%d", spec->depth, spec->width);
+    c->norm = spec->norm;
+    c->stem = spec->stem;
+}
+
 static int model_read(Model *m, const Config *use, St *st, Err *err) {
     const char *threshold = st_meta(st, "threshold");
     if (run_options(st, &m->cfg, err) || read_temperature(m, st, err)) return -1;
@@ -118,9 +89,10 @@ static int model_read(Model *m, const Config *use, St *st, Err *err) {
     if (use->data_dir[0]) memcpy(m->cfg.data_dir, use->data_dir, sizeof m->cfg.data_dir);
     else if (!dir_exists(m->cfg.data_dir)) m->cfg.data_dir[0] = 0;
     NetSpec spec;
-    if (spec_from_tensors(st, &spec, err) || read_side(st, &spec, err) ||
+    if (model_file_spec(st, &spec, err) || read_side(st, &spec, err) ||
         net_build(&m->net, &spec, err) || model_complete(st, &m->net, err))
         return -1;
+    if (!st_meta(st, "options")) options_of_spec(&m->cfg, &spec);
     const DevOpts o = config_dev(use);
     if (dev_open(&m->dev, use->device, &o, NULL, err)) return -1;
     return net_alloc(&m->net, &m->dev, err) || model_weights(st, &m->net, err) ||
@@ -132,7 +104,7 @@ int model_open(Model *m, const Config *use, const char *path, Err *err) {
     memset(m, 0, sizeof *m);
     if (run_model_path(m->path, path, err)) return -1;
     if (strcmp(m->path, path)) snprintf(m->run, sizeof m->run, "%s", path);
-    if (st_open(&st, m->path, err)) return -1;
+    if (model_file_open(&st, m->path, err)) return -1;
     const int rc = model_read(m, use, &st, err);
     st_close(&st);
     if (rc) model_close(m);

@@ -6,6 +6,7 @@
 #include "jem/train.h"
 #include "data/run_data.h"
 #include "run/model.h"
+#include "run/model_file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,25 +243,40 @@ static int from_chains(Draw *d, int steps, int n, float *images, int *class_of, 
     return rc;
 }
 
-static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
+// The buffer of a run, or of a published checkpoint; malloc'd.
+static float *read_buffer(const Model *m, const char *path, size_t *slots, Err *err) {
     St st;
-    char path[RUN_PATH];
+    const size_t dim = tensor_len(&m->net.act[0]);
+    if (m->run[0] ? st_open(&st, path, err) : model_file_open(&st, path, err)) return NULL;
+    const StTensor *t = st_find(&st, m->run[0] ? "replay" : "replay_buffer");
+    const size_t count = t ? (size_t)(t->bytes / st_type_size(t->type)) : 0;
+    *slots = count / dim;
+    float *all = *slots && *slots < 100000000 ? malloc(count * sizeof *all) : NULL;
+    if (!*slots && !m->run[0])
+        err_set(err, ERR_ARG,
+                "%s: a lone model has no buffer; name its run folder, or --from fresh", path);
+    else if (!all) err_set(err, ERR_DATA, "%s: has no replay buffer", path);
+    else if (st_read_f32(&st, t, all, *slots * dim, err)) {
+        free(all);
+        all = NULL;
+    }
+    st_close(&st);
+    return all;
+}
+
+static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
+    char last[RUN_PATH];
+    const char *path = d->m->run[0] ? last : d->m->path;
     const size_t dim = tensor_len(&d->m->net.act[0]);
     const int C = d->m->net.spec.classes;
-    if (!d->m->run[0])
-        return err_set(err, ERR_ARG,
-                       "%s: a lone model has no buffer; name its run folder, or --from fresh",
-                       d->m->path);
-    if (run_path(path, d->m->run, RUN_LAST, err) || st_open(&st, path, err)) return -1;
-    const StTensor *t = st_find(&st, "replay");
-    const size_t count = t ? (size_t)(t->bytes / st_type_size(t->type)) : 0, slots = count / dim;
-    float *all = t && slots && slots < 100000000 ? malloc(count * sizeof *all) : NULL;
-    int rc = all ? st_read_f32(&st, t, all, slots * dim, err)
-                 : err_set(err, ERR_DATA, "%s: has no replay buffer", path);
-    st_close(&st);
+    size_t slots;
+    if (d->m->run[0] && run_path(last, d->m->run, RUN_LAST, err)) return -1;
+    float *all = read_buffer(d->m, path, &slots, err);
+    if (!all) return -1;
+    int rc = 0;
     const Rng key = { .seed = (uint64_t)d->cfg.seed, .stream = RNG_EVAL };
     int have = 0;
-    for (size_t i = 0; !rc && i < slots && have < n; i++) {
+    for (size_t i = 0; i < slots && have < n; i++) {
         const int slot = (int)rng_perm(key, (uint32_t)slots, (uint32_t)i),
                   c = slot_class(slot, (int)slots, C);
         if (!d->wanted[c]) continue;
@@ -268,7 +284,7 @@ static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
         class_of[have++] = d->m->cfg.conditional ? c : -1;
     }
     free(all);
-    if (!rc && have < n)
+    if (have < n)
         rc = err_set(err, ERR_ARG, "%s: the buffer has %d such images, %d were asked for", path,
                      have, n);
     return rc;
