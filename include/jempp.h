@@ -78,7 +78,7 @@ typedef struct {
 JEMPP_API int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result,
                           JemppErr *err);
 
-// ---- a trained model: a run folder or a safetensors file
+// ---- a trained model: a run folder, a safetensors file, or a checkpoint of PyTorch's (.pt, .pth)
 typedef struct Jempp Jempp;
 JEMPP_API Jempp *jempp_open(const JemppOptions *o, const char *path, JemppErr *err);
 JEMPP_API void   jempp_close(Jempp *j);

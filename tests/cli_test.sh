@@ -138,7 +138,7 @@ cp model.safetensors kept.safetensors
 cp grid.png kept.png
 expect 2 'kept.safetensors: expected a name that ends in .png or .webp' sample run --from centres --out kept.safetensors
 expect 2 'a.jpg: expected a name that ends in .png or .webp' sample run --from centres --out a.jpg
-expect 2 'm.pt: expected a name that ends in .safetensors' export run m.pt
+expect 2 'm.bin: expected a name that ends in .safetensors, .pt or .pth' export run m.bin
 cp model.safetensors liar.png
 expect 2 'liar.png: exists and is no PNG picture; --force replaces it' sample run --from centres --out liar.png
 cmp -s liar.png kept.safetensors || bad "a model was overwritten"
@@ -157,6 +157,18 @@ cmp -s run/best.safetensors best.copy && cmp -s model.safetensors kept.safetenso
     bad "export changed what it refused to replace"
 expect 0 'kept.safetensors: written' export run kept.safetensors --half
 expect 0 'odd.safetensors: written' export run odd.safetensors --half --force
+
+# ---- PyTorch's files
+"$jempp" predict run grid.png >direct
+expect 0 'model.pt: written' export run model.pt
+expect 0 'grid.png' predict model.pt grid.png
+cmp -s out direct || bad "a model exported to PyTorch's format answers otherwise"
+expect 0 'again.safetensors: written' export model.pt again.safetensors
+expect 0 'model.pt: written' export run model.pt
+cp "$here/torch/zip-27.pt" others.pt
+expect 2 "others.pt: exists and is no model of jempp's" export run others.pt
+expect 1 "only tensors and plain containers are read" predict "$here/torch/hostile.pt" grid.png
+expect 1 "no tensor 'f.conv1.weight'" predict "$here/torch/zip-27.pt" grid.png
 
 # ---- what a model is worth: the whole of it, then parts that leave the rest alone
 quick="--limit 40 --threads 1 --attack-steps 2"

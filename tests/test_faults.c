@@ -188,11 +188,14 @@ static int use_model(JemppErr *err) {
                  : 0;
     Jempp *j = rc ? NULL : jempp_open(o, model, err);
     float images[2 * 3 * 4 * 4] = { 0 }, logits[4];
-    char out[128];
+    char out[128], ours[128], theirs[128];
     snprintf(out, sizeof out, "%s/out", root);
+    snprintf(ours, sizeof ours, "%s/out.safetensors", root);
+    snprintf(theirs, sizeof theirs, "%s/out.pt", root);
     rc = !j || jempp_logits(j, images, 2, logits, err) ||
                  jempp_sample(j, o, NULL, 1, images, NULL, err) ||
-                 jempp_write_grid(j, images, 1, 1, 1, out, err) || jempp_export(j, o, out, err)
+                 jempp_write_grid(j, images, 1, 1, 1, out, err) || jempp_export(j, o, ours, err) ||
+                 jempp_export(j, o, theirs, err)
              ? -1
              : 0;
     jempp_close(j);

@@ -1,6 +1,8 @@
 // test_model.c - models from strangers: what a file may say, and what it cannot make the program
 // do.
 #include "testing.h"
+#include "base/safetensors.h"
+#include "base/torch_file.h"
 #include "run/ckpt.h"
 #include "jempp.h"
 #include "run/model.h"
@@ -13,8 +15,8 @@ static NetSpec spec = { .depth = 10, .width = 1, .channels = 3, .side = 8, .clas
 
 static int make_model(void **state) {
     (void)state;
-    snprintf(good, sizeof good, "/tmp/jempp-model-%d-good", (int)getpid());
-    snprintf(bad, sizeof bad, "/tmp/jempp-model-%d-bad", (int)getpid());
+    snprintf(good, sizeof good, "/tmp/jempp-model-%d-good.safetensors", (int)getpid());
+    snprintf(bad, sizeof bad, "/tmp/jempp-model-%d-bad.safetensors", (int)getpid());
     Dev dev;
     Net net;
     Config c;
@@ -99,6 +101,92 @@ static void a_model_carries_its_temperature(void **state) {
     spoil("temperature", "1000.0000000000001", NULL);     // as a net that knows nothing may have it
     OK(open_model(&m, bad, err));
     model_close(&m);
+}
+
+// The good model's tensors as PyTorch's file of another program, each name with a prefix; the last
+// metadata is gone with it. With `extra` there is one tensor more, of 4 numbers.
+static void as_torch(const char *prefix, const char *extra) {
+    St st;
+    char name[128];
+    OK(st_open(&st, good, err));
+    snprintf(bad, sizeof bad, "/tmp/jempp-model-%d-bad.pt", (int)getpid());
+    StWriter w = torch_create(bad);
+    for (int i = 0; i < st.n; i++) {
+        snprintf(name, sizeof name, "%s%s", prefix, st.t[i].name);
+        st_declare(&w, name, st.t[i].type, st.t[i].rank, st.t[i].shape);
+    }
+    if (extra) st_declare(&w, extra, ST_F32, 1, (uint64_t[]){ 4 });
+    for (int i = 0; i < st.n; i++) {
+        char *data = malloc(st.t[i].bytes);
+        OK(st_read_raw(&st, &st.t[i], data, st.t[i].bytes, err));
+        st_write(&w, data, st.t[i].bytes);
+        free(data);
+    }
+    if (extra) st_write(&w, (float[4]){ 0 }, 4 * sizeof(float));
+    st_close(&st);
+    OK(st_finish(&w, err));
+}
+
+static void same_weights(Model *a, Model *b) {
+    const size_t n = a->net.n_w;
+    assert_int_equal(n, b->net.n_w);
+    assert_memory_equal(a->net.w, b->net.w, n * sizeof(real));          // of the host: device ref
+    assert_memory_equal(a->net.state, b->net.state, a->net.n_state * sizeof(real));
+}
+
+static void checkpoints_of_the_published_code_open(void **state) {
+    (void)state;
+    static const char *const prefix[] = { "", "module.", "model_state_dict/", "state_dict/",
+                                          "model_state_dict/module." };
+    Model ours, theirs;
+    OK(open_model(&ours, good, err));
+    for (size_t i = 0; i < LEN(prefix); i++) {
+        as_torch(prefix[i], "replay_buffer");
+        OK(open_model(&theirs, bad, err));
+        same_weights(&ours, &theirs);
+        assert_string_equal(theirs.cfg.model, "wrn-10-1");
+        assert_string_equal(theirs.class_name[2], "2");
+        model_close(&theirs);
+        remove(bad);
+    }
+    model_close(&ours);
+    as_torch("", "f.layer4.0.conv1.weight");
+    assert_refused("four groups of blocks");
+    as_torch("net/", NULL);
+    assert_refused("there is no tensor 'f.conv1.weight'");
+    remove(bad);
+    snprintf(bad, sizeof bad, "/tmp/jempp-model-%d-bad.safetensors", (int)getpid());
+}
+
+static void a_model_in_pytorchs_format_keeps_everything(void **state) {
+    (void)state;
+    Model a, b;
+    char path[96];
+    snprintf(path, sizeof path, "%s.pt", bad);
+    OK(open_model(&a, good, err));
+    const ModelCard card = { .cfg = &a.cfg, .class_name = a.class_name, .threshold = 1.5 };
+    OK(model_save(&a.net, a.net.w, a.net.state, &card, 0, path, err));
+    OK(open_model(&b, path, err));
+    same_weights(&a, &b);
+    assert_string_equal(b.class_name[2], "owl");
+    assert_close(b.threshold, 1.5, 0);
+    assert_int_equal(b.net.spec.side, a.net.spec.side);
+    model_close(&b);
+    St st;
+    OK(tensors_open(&st, path, err));
+    assert_non_null(st_find(&st, "yopo_state_dict.f.other_layers.2.0.conv2.bias"));
+    assert_non_null(st_find(&st, "yopo_state_dict.f.other_layers.3.num_batches_tracked"));
+    assert_non_null(st_find(&st, "yopo_state_dict.f.layer_one.weight"));
+    assert_non_null(st_find(&st, "jem_state_dict.f.linear.bias"));
+    assert_non_null(st_find(&st, "model_state_dict.energy_output.weight"));
+    assert_null(st_find(&st, "model_state_dict.f.linear.bias"));
+    st_close(&st);
+    remove(path);
+    Err why = { 0 };
+    assert_true(model_save(&a.net, a.net.w, a.net.state, &card, 0, "/tmp/model.bin", &why));
+    assert_non_null(strstr(why.msg, "ends in .safetensors, .pt or .pth"));
+    assert_int_equal(why.kind, ERR_ARG);
+    model_close(&a);
 }
 
 static void a_model_carries_its_names_and_threshold(void **state) {
@@ -273,6 +361,8 @@ static void chains_that_are_stopped_are_no_wrong_argument(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_carries_its_names_and_threshold),
+        cmocka_unit_test(checkpoints_of_the_published_code_open),
+        cmocka_unit_test(a_model_in_pytorchs_format_keeps_everything),
         cmocka_unit_test(a_model_carries_its_temperature),
         cmocka_unit_test(a_model_cannot_set_what_belongs_to_the_call),
         cmocka_unit_test(a_failed_allocation_ends_its_call_alone),

@@ -51,7 +51,8 @@ const Command command_table[] = {
       .about = "write a model as one file, with PyTorch's tensor names",
       .synopsis = "jempp export RUN|MODEL OUT.safetensors|OUT.pt [--half] [--force]",
       .examples = "jempp export runs/demo demo.safetensors\n"
-                  "jempp export runs/demo small.safetensors --half",
+                  "jempp export runs/demo small.safetensors --half\n"
+                  "jempp export runs/demo demo.pt",
       .names = "a run folder or model file, then the file to write", .least = 2, .most = 2 },
     { .name = "info", .bit = CMD_INFO, .about = "operations, parameters and memory of a network",
       .synopsis = "jempp info [RUN|MODEL] [--model NAME] [--batch N] [--json]",

@@ -1,6 +1,6 @@
 // output.c - see output.h.
 #include "api/output.h"
-#include "base/safetensors.h"
+#include "run/model_file.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -45,8 +45,8 @@ int output_picture(const char *path, int force, Err *err) {
 
 int output_model(const char *path, const char *source, int force, Err *err) {
     unsigned char head[12];
-    if (!ends_with(path, ".safetensors"))
-        return err_set(err, ERR_ARG, "%s: expected a name that ends in .safetensors", path);
+    ModelFormat type;
+    if (model_format(path, &type, err)) return -1;
     if (force || !begins(path, head)) return 0;
     if (same_file(path, source))
         return err_set(err, ERR_ARG,
@@ -54,9 +54,11 @@ int output_model(const char *path, const char *source, int force, Err *err) {
                        "replace it",
                        path);
     St st;
-    if (st_open(&st, path, NULL)) return refuse(path, "model", err);
+    if (tensors_open(&st, path, NULL)) return refuse(path, "model", err);
     const char *format = st_meta(&st, "format");
-    const int state = format && !strncmp(format, "jempp state", strlen("jempp state"));
+    const int state = format && !strncmp(format, "jempp state", strlen("jempp state")),
+              others = type == FILE_TORCH && !format;
     st_close(&st);
+    if (others) return refuse(path, "model of jempp's", err);
     return state ? refuse(path, "model alone: a checkpoint of a run", err) : 0;
 }

@@ -6,7 +6,8 @@
 
 // Pictures end in .png or .webp.
 int output_picture(const char *path, int force, Err *err);
-// Models end in .safetensors. source: the file that the model was read from, which is kept too.
+// Models end in .safetensors, .pt or .pth. source: the file that the model was read from, which is
+// kept too.
 int output_model(const char *path, const char *source, int force, Err *err);
 int ends_with(const char *s, const char *suffix);
 #endif

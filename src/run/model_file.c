@@ -3,6 +3,7 @@
 #include "base/torch_file.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 // ---- reading
 
@@ -97,7 +98,7 @@ int model_format(const char *path, ModelFormat *format, Err *err) {
     const size_t n = strlen(path);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const size_t len = strlen(known[i].end);
-        if (n <= len || strcmp(path + n - len, known[i].end) != 0) continue;
+        if (n <= len || strcasecmp(path + n - len, known[i].end) != 0) continue;
         *format = known[i].format;
         return 0;
     }
