@@ -1,5 +1,5 @@
-// pickle.h - Python's pickles as a tree of plain values. Nothing is executed: a call or an object is
-// a node that names its class, and classes that the caller does not allow are refused by name.
+// pickle.h - Python's pickles as a tree of plain values. Nothing is executed: a call or an object
+// is a node that names its class, and classes that the caller does not allow are refused by name.
 #ifndef PICKLE_H
 #define PICKLE_H
 #include "base/arena.h"
@@ -34,11 +34,11 @@ struct PkNode {
 
 enum { PK_MAX_BYTES = 8 << 20 };
 
-// Parses one pickle of protocol 2 to 5 at `bytes`; how many it took goes to *used. Its strings point
-// into `bytes`, everything else is in the arena. `name` is for messages. The tree may share nodes, and
-// a container may hold itself: who walks it must count.
-PkNode *pickle_parse(Arena *arena, const uint8_t *bytes, size_t n, int (*allowed)(const char *class),
-                     size_t *used, const char *name, Err *err);
+// Parses one pickle of protocol 2 to 5 at `bytes`; how many it took goes to *used. Its strings
+// point into `bytes`, everything else is in the arena. `name` is for messages. The tree may share
+// nodes, and a container may hold itself: who walks it must count.
+PkNode *pickle_parse(Arena *arena, const uint8_t *bytes, size_t n,
+                     int (*allowed)(const char *class), size_t *used, const char *name, Err *err);
 
 int     pk_is(const PkNode *node, const char *string);                 // a string, this one
 PkNode *pk_item(const PkNode *container, size_t i);                    // NULL where there is none

@@ -98,7 +98,8 @@ const char *st_meta(const St *st, const char *key) {
     return NULL;
 }
 
-// Elements that lie out of order are put in order: the part of the file that they lie in is read whole.
+// Elements that lie out of order are put in order: the part of the file that they lie in is read
+// whole.
 static int read_strided(St *st, const StTensor *t, unsigned char *dst, Err *err) {
     const size_t size = types[t->type].size, count = (size_t)t->bytes / size;
     uint64_t span = 1, at = 0, index[ST_MAX_RANK] = { 0 };

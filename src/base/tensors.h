@@ -15,8 +15,8 @@ typedef struct {
     int         rank;
     uint64_t    shape[ST_MAX_RANK];
     uint64_t    begin, bytes;          // where it lies in the data part
-    int         strided;               // not in order: element i0, i1, ... is at the sum of i * stride,
-    uint64_t    stride[ST_MAX_RANK];   // counted in elements from begin
+    int         strided;               // not in order: element i0, i1, ... is at begin plus the
+    uint64_t    stride[ST_MAX_RANK];   // sum of i * stride, in elements
 } StTensor;
 
 // ---- reading
@@ -36,15 +36,15 @@ int  tensors_open(St *st, const char *path, Err *err);
 void st_close(St *st);
 const StTensor *st_find(const St *st, const char *name);              // NULL where there is none
 const char     *st_meta(const St *st, const char *key);               // NULL likewise
-// Reads t's elements in order, as they are / converted from F64, F32, F16 or BF16. `count` is how many
-// the caller expects; another number is an error that names file, tensor, found and expected.
+// Reads t's elements in order, as they are / converted from F64, F32, F16 or BF16. `count` is how
+// many the caller expects; another number is an error that names file, tensor, found and expected.
 int st_read_raw(St *st, const StTensor *t, void *dst, uint64_t bytes, Err *err);
 int st_read_f32(St *st, const StTensor *t, float *dst, uint64_t count, Err *err);
 int st_read_f64(St *st, const StTensor *t, double *dst, uint64_t count, Err *err);
 
 // ---- writing: declare everything, then write the data in the order of declaration. Declare the
-// larger types first: in safetensors tensors lie without gaps, and some readers map them and want them
-// aligned. A format's own file creates its writer.
+// larger types first: in safetensors tensors lie without gaps, and some readers map them and want
+// them aligned. A format's own file creates its writer.
 typedef struct StWriter StWriter;
 typedef struct {
     void (*head)(StWriter *w);                                        // all that precedes the data

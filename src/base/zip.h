@@ -12,8 +12,8 @@ typedef struct {
     int         deflated;
 } ZipEntry;
 
-// ---- reading: the whole directory is checked before anything is used (bounds, overlaps, sizes that
-// no deflate stream can have, names twice); encrypted and multi-part archives are refused
+// ---- reading: the whole directory is checked before anything is used (bounds, overlaps, sizes
+// that no deflate stream can have, names twice); encrypted and multi-part archives are refused
 typedef struct {
     Arena     arena;
     char      path[512];
@@ -26,8 +26,8 @@ int  zip_open(Zip *z, const char *path, Err *err);
 void zip_close(Zip *z);
 const ZipEntry *zip_find(const Zip *z, const char *name);              // NULL where there is none
 
-// An entry's contents, a piece at a time; one at a time. zip_end reads what is left and compares size
-// and checksum; it frees the stream and must be called after a failure too.
+// An entry's contents, a piece at a time; one at a time. zip_end reads what is left and compares
+// size and checksum; it frees the stream and must be called after a failure too.
 typedef struct {
     Zip            *zip;
     const ZipEntry *e;

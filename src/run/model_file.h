@@ -1,5 +1,6 @@
-// model_file.h - a model's tensors by the names of the published code (f.conv1.weight, ...), whatever
-// wraps them: a state dict alone or in a checkpoint, with or without DataParallel's "module.".
+// model_file.h - a model's tensors by the names of the published code (f.conv1.weight, ...),
+// whatever wraps them: a state dict alone or in a checkpoint, with or without DataParallel's
+// "module.".
 #ifndef MODEL_FILE_H
 #define MODEL_FILE_H
 #include "base/tensors.h"
@@ -14,7 +15,8 @@ typedef enum { FILE_SAFETENSORS, FILE_TORCH } ModelFormat;
 int model_format(const char *path, ModelFormat *format, Err *err);     // by the name's ending
 // Declares what a file for the published classes has beside the net's own tensors, which were
 // declared in "model_state_dict/": heads that are not used, the same for the classes that name some
-// tensors twice (yopo_state_dict) or have one more head (jem_state_dict), and a buffer of no images.
+// tensors twice (yopo_state_dict) or have one more head (jem_state_dict), and a buffer of no
+// images.
 void torch_declare_classes(StWriter *w, const Net *net, StType type);
-void torch_write_classes(StWriter *w, const Net *net, StType type);    // their data, after the net's
+void torch_write_classes(StWriter *w, const Net *net, StType type);    // after the net's
 #endif
