@@ -4,7 +4,7 @@
 # Every fenced block names its language. Commands of blocks marked `sh` that begin with jempp, build/jempp or ./make.sh
 # are run, in order, in one folder per page. Blocks that cannot be run here say why: `sh data` needs a data set or
 # pictures, `sh gpu` a GPU, `sh slow` minutes, `sh install` changes the system; of their jempp commands the options are
-# looked up in the help. The run that docs/formats.md makes is read by tests/read_run.py, which knows that page only.
+# looked up in the help, as are those of the examples in the help. The run that docs/formats.md makes is read by tests/read_run.py, which knows that page only.
 set -u
 # shellcheck source=tests/script.sh
 . "$(dirname "$0")/script.sh"
@@ -64,6 +64,11 @@ for page in $pages; do
         *) check "$page:$line: the options of: $command" options_exist "$command" ;;
         esac
     done < <(commands "$tree/$page")
+done
+for command in $(jempp --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    while IFS= read -r line; do
+        check "jempp $command --help: the options of: $line" options_exist "$line"
+    done < <(jempp "$command" --help | sed -n '/^Examples:/,/^$/s/^  \(jempp [^#]*[^ #]\).*/\1/p')
 done
 check "a reader written from docs/formats.md reads a run" \
     eval 'python3 "$here/read_run.py" docs-formats/runs/tiny docs-formats/tiny.safetensors "$tree/docs/formats.md" >out'

@@ -471,6 +471,28 @@ static void help_shows_every_option_of_a_command_within_a_hundred_columns(void *
     assert_null(help_text("nonsense"));
 }
 
+static void a_note_is_about_an_option_that_the_command_has(void **state) {
+    (void)state;
+    for (const Command *k = command_table; k->name; k++)
+        for (const OptNote *n = k->notes; n && n->option; n++) {
+            const OptRow *row = config_row(n->option);
+            if (!row || !(row->commands & k->bit)) fail_msg("%s has no --%s", k->name, n->option);
+        }
+}
+
+static void an_option_is_described_for_the_command_that_is_asked(void **state) {
+    (void)state;
+    char *train = help_text("train"), *sample = help_text("sample");
+    assert_non_null(train);
+    assert_non_null(sample);
+    assert_non_null(strstr(train, "run folder to create"));
+    assert_non_null(strstr(sample, "PNG file to write: the images as a grid [samples.png]"));
+    assert_null(strstr(sample, "run folder to create"));
+    assert_non_null(strstr(sample, "gradient steps of a fresh chain [40]"));
+    free(train);
+    free(sample);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_default_parses_and_lies_in_its_range),
@@ -494,6 +516,8 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_together_is_refused),
         cmocka_unit_test(fractions_are_read_in_order),
         cmocka_unit_test(a_resumed_run_may_change_its_length_and_place_alone),
+        cmocka_unit_test(a_note_is_about_an_option_that_the_command_has),
+        cmocka_unit_test(an_option_is_described_for_the_command_that_is_asked),
         cmocka_unit_test(help_shows_every_option_of_a_command_within_a_hundred_columns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,62 @@ static void eval_defaults(Config *c) {
 static const char ONE_MODEL[] = "one run folder or model file";
 
 // clang-format off
+static const OptNote TRAIN_NOTES[] = {
+    { "data", "images to train on: cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, folder:DIR "
+              "or cifar-file:FILE", NULL },
+    { "data-dir", "folder in which image sets are searched first", NULL },
+    { "out", "run folder to create, or with --resume to continue", "runs/PRESET-DATE or runs/MODEL-DATE" },
+    { "batch", "images per training step; chains run in batches of the same size", NULL },
+    { "iterations", "training steps, instead of --epochs", "as --epochs says" },
+    { "steps", "gradient steps per chain and training step: M of PYLD-M-N, K of SGLD-K", NULL },
+    { "attack-steps", "gradient steps of PGD in adversarial training", NULL },
+    { 0 },
+};
+static const OptNote SAMPLE_NOTES[] = {
+    { "data-dir", "folder in which the training images are searched, for exact chain starts", NULL },
+    { "out", "PNG file to write: the images as a grid", "samples.png" },
+    { "batch", "chains per batch; with batch norm, samples are best at the training's batch size",
+      NULL },
+    { "steps", "gradient steps of a fresh chain", NULL },
+    { 0 },
+};
+static const OptNote EVAL_NOTES[] = {
+    { "data", "images to evaluate on: cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, "
+              "folder:DIR or cifar-file:FILE", "the run's own" },
+    { "data-dir", "folder in which image sets are searched first", NULL },
+    { "out", "folder for eval.json, sheets and figures",
+      "the run folder; MODEL-eval for a model file" },
+    { "attack-steps", "gradient steps of a PGD attack", NULL },
+    { 0 },
+};
+static const OptNote INFO_NOTES[] = {
+    { "side", "width and height of the images in pixels", "32" },
+    { "channels", "image channels: 1 grey or 3 colour", "3" },
+    { "batch", "images per batch, for the memory figures", NULL },
+    { 0 },
+};
+static const OptNote BENCH_NOTES[] = {
+    { "side", "width and height of the images in pixels", "32" },
+    { "channels", "image channels: 1 grey or 3 colour", "3" },
+    { "batch", "images per training step", NULL },
+    { "iterations", "training iterations to time", "5" },
+    { "steps", "gradient steps per chain in a training iteration: M of PYLD-M-N", NULL },
+    { "px", "real images for p(x): the labelled batch without augmentation (one pass more), the "
+            "labelled batch, another batch (one pass more); none: no p(x)", NULL },
+    { 0 },
+};
+static const OptNote REPORT_NOTES[] = {
+    { "out", "HTML page to write; given, the run folder stays unchanged", "RUN/report.html" },
+    { 0 },
+};
+static const OptNote DATA_NOTES[] = {
+    { "data-dir", "folder in which sets are searched first, and to which fetch downloads",
+      "~/.local/share/jempp" },
+    { "side", "folder: and shapes: width and height of the images in pixels", "32" },
+    { "channels", "folder: 1 grey or 3 colour", "3" },
+    { 0 },
+};
+
 const Command command_table[] = {
     { .name = "train", .bit = CMD_TRAIN, .about = "train a model into a run folder",
       .synopsis = "jempp train [--preset NAME] [--config FILE] [--option value ...]\n"
@@ -22,13 +78,14 @@ const Command command_table[] = {
       .examples = "jempp train --preset demo --out runs/demo      # a first look, minutes on a CPU\n"
                   "jempp train --preset jempp-m10 --data cifar10  # the paper's JEM++\n"
                   "jempp train --resume --out runs/demo           # continue where it stopped",
-      .names = "options only" },
+      .names = "options only", .notes = TRAIN_NOTES },
     { .name = "sample", .bit = CMD_SAMPLE, .about = "draw images from a model",
       .synopsis = "jempp sample RUN|MODEL [--count N] [--out grid.png] [--option value ...]",
       .examples = "jempp sample runs/demo --count 100 --out grid.png\n"
                   "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
                   "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px",
-      .names = ONE_MODEL, .least = 1, .most = 1, .defaults = sample_defaults },
+      .names = ONE_MODEL, .least = 1, .most = 1, .defaults = sample_defaults,
+      .notes = SAMPLE_NOTES },
     { .name = "eval", .bit = CMD_EVAL,
       .about = "evaluate a model: accuracy, calibration, OOD detection, attacks, samples, speed",
       .synopsis = "jempp eval RUN|MODEL [--tasks NAME,...] [--ood SET,...] [--limit N] [--json] [--out DIR]",
@@ -37,7 +94,8 @@ const Command command_table[] = {
                   "jempp eval runs/first --tasks ood --ood svhn,cifar100,cifar-file:celeba.bin\n"
                   "jempp eval runs/first --tasks attack --attacks pgd-linf --radii 0,4/255,8/255 --restarts 5\n"
                   "jempp eval model.safetensors --data cifar10 --limit 500 --out look",
-      .names = ONE_MODEL, .least = 1, .most = 1, .defaults = eval_defaults },
+      .names = ONE_MODEL, .least = 1, .most = 1, .defaults = eval_defaults,
+      .notes = EVAL_NOTES },
     { .name = "predict", .bit = CMD_PREDICT,
       .about = "classify pictures, and detect those out of distribution",
       .synopsis = "jempp predict RUN|MODEL IMAGE... [--json]\n"
@@ -59,17 +117,17 @@ const Command command_table[] = {
       .examples = "jempp info --model wrn-28-10 --batch 64\n"
                   "jempp info --model wrn-16-2 --device cpu       # what convolutions need there too\n"
                   "jempp info runs/demo",
-      .names = "at most one run folder or model file", .least = 0, .most = 1 },
+      .names = "at most one run folder or model file", .least = 0, .most = 1, .notes = INFO_NOTES },
     { .name = "bench", .bit = CMD_BENCH, .about = "speed of operations and of whole training iterations",
       .synopsis = "jempp bench [--model NAME] [--batch N] [--steps M] [--device NAME] [--json]",
       .examples = "jempp bench --model wrn-16-2 --steps 5 --device cpu\n"
                   "jempp bench --model wrn-28-10 --px clean --json",
-      .names = "options only", .defaults = bench_defaults },
+      .names = "options only", .defaults = bench_defaults, .notes = BENCH_NOTES },
     { .name = "report", .bit = CMD_REPORT, .about = "figures of a run, and a page with all of them",
       .synopsis = "jempp report RUN [--out FILE.html]",
       .examples = "jempp report runs/demo\n"
                   "jempp report runs/demo --out demo.html",
-      .names = "one run folder", .least = 1, .most = 1 },
+      .names = "one run folder", .least = 1, .most = 1, .notes = REPORT_NOTES },
     { .name = "data", .bit = CMD_DATA, .about = "list, check and download image sets",
       .synopsis = "jempp data list\n"
                   "jempp data check NAME [--data-dir DIR]\n"
@@ -77,7 +135,7 @@ const Command command_table[] = {
       .examples = "jempp data list\n"
                   "jempp data fetch cifar10\n"
                   "jempp data check folder:pictures",
-      .names = "list, check NAME or fetch NAME", .least = 1, .most = 2 },
+      .names = "list, check NAME or fetch NAME", .least = 1, .most = 2, .notes = DATA_NOTES },
     { 0 },
 };
 // clang-format on
@@ -85,6 +143,12 @@ const Command command_table[] = {
 const Command *command_find(const char *name) {
     for (const Command *k = command_table; k->name; k++)
         if (!strcmp(k->name, name)) return k;
+    return NULL;
+}
+
+const OptNote *command_note(const Command *k, const char *option) {
+    for (const OptNote *n = k->notes; n && n->option; n++)
+        if (!strcmp(n->option, option)) return n;
     return NULL;
 }
 

@@ -271,10 +271,11 @@ static void put_zsh(FILE *f, const char *s) {
     }
 }
 
-static void zsh_option(FILE *f, const OptRow *row) {
+static void zsh_option(FILE *f, const Command *k, const OptRow *row) {
     const int flag = row->type == T_FLAG;
+    const OptNote *note = command_note(k, row->name);
     fprintf(f, " \\\n        '--%s%s[", row->name, flag ? "" : "=");
-    put_zsh(f, row->help);
+    put_zsh(f, note ? note->help : row->help);
     fprintf(f, "]");
     if (row->type == T_PRESET || has_choices(row)) {
         fprintf(f, ":%s:(", row->name);
@@ -301,7 +302,7 @@ static void zsh_completion(FILE *f) {
     for (const Command *k = command_table; k->name; k++) {
         fprintf(f, "%s)\n    _arguments '--help[its options]'", k->name);
         for (int i = 0; i < config_n_rows; i++)
-            if (config_rows[i].commands & k->bit) zsh_option(f, &config_rows[i]);
+            if (config_rows[i].commands & k->bit) zsh_option(f, k, &config_rows[i]);
         if (subcommands(k, text)[0]) fprintf(f, " \\\n        '1:what to do:(%s)'", text);
         fprintf(f, " \\\n        '*:file:_files' ;;\n");
     }

@@ -61,9 +61,12 @@ static void option_help(FILE *f, const Command *k, const Config *c, const OptRow
     config_value(c, row, value, sizeof value);
     if (strlen(left) + 3 > LEFT) fprintf(f, "  %s\n%*s", left, LEFT, "");
     else fprintf(f, "  %-*s", LEFT - 2, left);
-    if (comes_from_model(k, row)) snprintf(value, sizeof value, "as in training");
-    else if (row->type == T_FLAG) value[0] = 0;
-    snprintf(right, sizeof right, value[0] ? "%s [%s]" : "%s", row->help, value);
+    const OptNote *note = command_note(k, row->name);
+    if (note && note->value) snprintf(value, sizeof value, "%s", note->value);
+    else if (comes_from_model(k, row)) snprintf(value, sizeof value, "as in training");
+    else if (row->type == T_FLAG && !strcmp(value, "off")) value[0] = 0;
+    snprintf(right, sizeof right, value[0] ? "%s [%s]" : "%s", note ? note->help : row->help,
+             value);
     put_words(f, right);
 }
 
