@@ -62,7 +62,11 @@ strings() {     # string literals of a C file; in a public header comments too
     */jempp.h) cat "$1" ;;
     *) sed -E '/^[ \t]*#[ \t]*include/s/.*//; s/^[ \t]*\/\/.*//' "$1" | awk '{
            line = ""
-           while (match($0, /"([^"\\]|\\.)*"/)) { line = line substr($0, RSTART, RLENGTH) " "; $0 = substr($0, RSTART + RLENGTH) }
+           while (match($0, /"([^"\\]|\\.)*"/)) {
+               text = substr($0, RSTART, RLENGTH)
+               if (text ~ / /) line = line text " "      # a single word is a key, not prose
+               $0 = substr($0, RSTART + RLENGTH)
+           }
            print line }' ;;
     esac
 }
