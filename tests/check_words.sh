@@ -4,7 +4,8 @@
 #   - phrases that we no longer use (the table below) occur neither in the documentation, nor in presets, nor in string
 #     literals of src/ and in include/jempp.h
 #   - lines of Markdown have at most 120 columns, outside tables and fenced blocks; README.md at most 150 lines
-#   - links between pages lead to files that exist; docs/tour.md names every source file; CITATION.cff has the version
+#   - links between pages lead to files that exist; docs/tour.md has a row for every folder of src/, with
+#     files that exist; CITATION.cff has the version
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 
@@ -102,10 +103,12 @@ check() {       # check FOLDER: a line for each offence; 1 if there is one
     done
     rm -f "$list" "$list.text"
     [ ! -f README.md ] || [ "$(wc -l <README.md)" -le 150 ] || { echo "README.md: more than 150 lines" && bad=1; }
-    for file in $(cd src 2>/dev/null && ls ./*/*.c ./*/*.cu ./*/*.h 2>/dev/null); do
+    for link in $(ls -d src/*/ 2>/dev/null); do               # every layer has a row, whose files exist
         [ -f docs/tour.md ] || break
-        file=$(basename "${file%.*}")
-        grep -qE "\`($file|${file%%_*}_\*)(\`|\.)" docs/tour.md || { echo "docs/tour.md: src has $file, which the tour does not name" && bad=1; }
+        target=$(grep -F "| \`$link\` |" docs/tour.md) || { echo "docs/tour.md: no row for $link" && bad=1 && continue; }
+        for file in $(cut -d'|' -f3 <<<"$target" | grep -oE '`[a-z0-9_*]+`' | tr -d '`'); do
+            compgen -G "$link$file.*" >/dev/null || { echo "docs/tour.md: $link has no $file" && bad=1; }
+        done
     done
     if [ -f CITATION.cff ] && [ -f include/jempp.h ]; then
         link=$(sed -n 's/^.define JEMPP_VERSION "\(.*\)".*/\1/p' include/jempp.h)
@@ -127,7 +130,8 @@ self_test() {   # each rule finds what it is for
     expect "a long line" README.md "$(printf 'x%.0s' {1..121})"
     expect "a long page" README.md "$(seq 151)"
     expect "a dead link" docs/a.md "see [b](b.md)"
-    expect "a file that the tour does not name" src/base/y.c "int y;"
+    expect "a layer that the tour does not name" src/base/y.c "int y;"
+    expect "a file that is gone" docs/tour.md '| `src/base/` | `gone` |'
     rm -rf "$tmp/t" && mkdir -p "$tmp/t/src/base" && echo '// the run goes back' >"$tmp/t/src/base/x.c"
     (CODE=1 check "$tmp/t") || { echo "self-test: a comment inside src was taken for a string" && n=1; }
     return $n
