@@ -280,7 +280,8 @@ static int read_line(Config *c, Reading *r, char *line, Err *err) {
     snprintf(where, sizeof where, "%.600s, line %d: %.100s", r->where, r->line, name);
     const OptRow *row = config_row(name);
     if (!row) return unknown_option(name, where, err);
-    if (row->type == T_FILE) return err_set(err, ERR_ARG, "%s: a config file cannot include another", where);
+    if (row->type == T_FILE)
+        return err_set(err, ERR_ARG, "%s: a config file cannot include another", where);
     if (row->type == T_PRESET && r->any)
         return err_set(err, ERR_ARG, "%s: must come before all other options", where);
     int *first = &r->line_of[row - config_rows];
@@ -433,7 +434,8 @@ static int check_objective(const Config *c, Err *err) {
                        c->attack_radius);
     if (c->adversarial != ATTACK_NONE && c->attack_radius <= 0)
         return err_set(err, ERR_ARG,
-                       "adversarial training without a radius: expected attack-radius above 0, as 8/255");
+                       "adversarial training without a radius: expected attack-radius above 0, as "
+                       "8/255");
     return 0;
 }
 

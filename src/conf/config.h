@@ -16,7 +16,7 @@ typedef enum { ATTACK_NONE, ATTACK_LINF, ATTACK_L2 } AttackKind;
 typedef enum { LOSS_CE, LOSS_MARGIN } AttackLoss;
 typedef enum { FROM_FRESH, FROM_BUFFER, FROM_STARTS, FROM_CENTRES } SampleFrom;
 typedef enum { BY_PX, BY_PYX } SampleBy;
-typedef enum { SPLIT_TEST, SPLIT_VALID } EvalSplit;                       // which images are evaluated
+typedef enum { SPLIT_TEST, SPLIT_VALID } EvalSplit;            // which images are evaluated
 
 // Flags and choices are as wide as an int, which is how the option table writes them.
 typedef struct {
@@ -144,7 +144,8 @@ DevOpts config_dev(const Config *c);
 int  config_net(NetSpec *spec, const Config *c, int channels, int side, int classes, Err *err);
 // All options that `commands` has, one line "key = value" each; malloc'd.
 char *config_dump(const Config *c, unsigned commands);
-// An error if options contradict each other (chains without steps, an attack without a radius, ...).
+// An error if options contradict each other (chains without steps, an attack without
+// a radius, ...).
 int  config_check(const Config *c, Err *err);
 // 0, or an error that names the first option that differs and cannot change on --resume.
 int  config_same_run(const Config *old, const Config *now, Err *err);

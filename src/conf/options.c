@@ -1,5 +1,5 @@
-// options.c - the table of options. Ranges are those of single values; config_check knows which options
-// exclude or need each other.
+// options.c - the table of options. Ranges are those of single values; config_check knows which
+// options exclude or need each other.
 #include "conf/config.h"
 #include <stddef.h>
 

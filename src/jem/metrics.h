@@ -1,5 +1,5 @@
-// metrics.h - what scores are worth: pure functions of logits, labels and numbers. docs/eval.md
-// defines each.
+// metrics.h - metrics of a classifier and of OOD scores: pure functions of logits, labels and
+// numbers. docs/eval.md defines each.
 #ifndef METRICS_H
 #define METRICS_H
 #include "base/err.h"
@@ -24,7 +24,7 @@ int    argmax(const float *z, int n);       // of equal ones the first
 // Of logits [n][classes] divided by `temperature` (1: as they are).
 int    scores_of(Scores *s, const float *logits, const int *y, size_t n, int classes,
                  double temperature, Err *err);
-// counts[classes][classes], a row a true class.
+// counts[classes][classes], one row per true class.
 void   confusion_of(size_t *counts, const float *logits, const int *y, size_t n, int classes);
 // The temperature by which the logits' mean NLL is least, within 1/1000 and 1000.
 double temperature_of(const float *logits, const int *y, size_t n, int classes);

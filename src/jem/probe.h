@@ -35,9 +35,9 @@ void probe_close(Probe *p);
 void probe_load(Probe *p, const Bytes *set, const int *index, int n, real noise, Rng key);
 // Logits of the images x (device) to the host: logits[n][classes].
 void probe_logits(Probe *p, real *x, int n, Rng key, float *logits);
-// The gradient by x of a loss that grows as the images are misread. With refinement it is taken at
-// the refined copies and handed straight through to x: their mean. Valid until the probe is used
-// again.
+// The gradient by x of a loss that grows as the images are misclassified. With refinement it is
+// taken at the refined copies and handed straight through to x: their mean. Valid until the probe
+// is used again.
 Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key);
 // Logits [n][classes] and -|d log p(x) / dx| (in units of x) of the first n images of x, from one
 // pass and without refinement; their gradients are left in p->rows.

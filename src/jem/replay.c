@@ -19,7 +19,7 @@ static int fresh_class(const Replay *r, uint64_t step, int i, uint32_t number) {
     return slot_class((int)rng_perm(key, (uint32_t)r->n, (uint32_t)i), r->n, r->classes);
 }
 
-static void birth(Replay *r) {
+static void fill_with_starts(Replay *r) {
     int number[STARTS_AT_ONCE], cls[STARTS_AT_ONCE];
     for (int i = 0; i < r->n && !stop_asked(r->starts->dev->events); i += STARTS_AT_ONCE) {
         const int m = r->n - i < STARTS_AT_ONCE ? r->n - i : STARTS_AT_ONCE;
@@ -51,7 +51,7 @@ int replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classe
     r->y = dev->be.alloc(dev, (size_t)r->batch * sizeof(int), "slots");
     if (dev_check(dev, err)) return -1;
     r->drawn = r->made = (uint32_t)r->n;                    // the first n draws are the slots' own
-    if (!empty) birth(r);
+    if (!empty) fill_with_starts(r);
     return dev_check(dev, err);
 }
 

@@ -1,4 +1,4 @@
-// replay.h - the buffer of chains that go on from step to step.
+// replay.h - the replay buffer: chains that continue from one training step to the next.
 //
 // Which slots a step takes, which of its chains begin anew, and with which class, follow from the
 // seed and the step alone. So the host knows all of it beforehand and keeps a pool filled with
@@ -21,7 +21,7 @@ typedef struct {
     uint64_t ahead;             // the first step whose draws are not in the pool yet
 } Replay;
 
-// n slots, born as draws of their classes (empty: left for a checkpoint to fill).
+// n slots, filled with chain starts of their classes (empty: left for a checkpoint to fill).
 int  replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classes, int empty,
                  Err *err);
 void replay_close(Replay *r);

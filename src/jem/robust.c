@@ -46,9 +46,9 @@ static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
         be->attack_start(p->dev, &x, p->x0, attack_ball(c->a, radius), c->key, NULL);
     else be->copy(p->dev, p->x, p->x0, tensor_len(&x) * sizeof(real));
     if (radius > 0) attack_climb(p, p->x, c->a, radius, c->key, c->ev);
-    Rng judge = c->key;
-    judge.stream = RNG_EVAL;
-    probe_logits(p, p->x, n, judge, c->logits);
+    Rng eval_key = c->key;
+    eval_key.stream = RNG_EVAL;
+    probe_logits(p, p->x, n, eval_key, c->logits);
     for (int i = 0; i < n; i++) {
         const int row = index[i];
         if (argmax(c->logits + (size_t)i * (size_t)C, C) == c->y[row]) c->alive[(*kept)++] = row;

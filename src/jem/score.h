@@ -1,9 +1,9 @@
-// score.h - a set of images through the classifier. metrics.h says what its logits are worth.
+// score.h - logits of a whole set of images; jem/metrics.h evaluates them.
 #ifndef SCORE_H
 #define SCORE_H
 #include "conf/config.h"
 
-typedef struct {                // inference over sets on the device, a batch at a time
+typedef struct {                // inference over sets on the device, batch by batch
     Net  *net;
     Pass  pass;
     void *mem;                  // own, or NULL where it shares a trainer's

@@ -1,5 +1,6 @@
-// starts.h - where chains begin: p0, a Gaussian a class fitted to the training images (or one for
-// all, or uniform noise). Draws are numbered; a number always gives the same picture.
+// starts.h - the initial distribution p0 of chains: one Gaussian per class fitted to the training
+// images (or one for all classes, or uniform noise). Draws are numbered: a number always gives the
+// same image.
 #ifndef STARTS_H
 #define STARTS_H
 #include "conf/config.h"
@@ -7,7 +8,7 @@
 typedef struct {
     Dev       *dev;
     StartKind  kind;
-    int        classes, dim, n_group;     // n_group: one Gaussian a class, or 1
+    int        classes, dim, n_group;     // n_group: one Gaussian per class, or 1
     Gauss     *g;                         // [n_group]
     int       *rows, *number;             // on the device: images sorted by class; scratch
     real      *mean, *factor;             // there too: [n_group][dim]; [n_group][rank][dim] or NULL
@@ -20,11 +21,11 @@ enum { STARTS_AT_ONCE = 512, STARTS_RANK = 16 };
 // From images on the device; y: their labels on the host; pixels: the same images on the host.
 int  starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels,
                  const int *y, int classes, Err *err);
-// From what a model carries: means and factors [n_group][dim], [n_group][rank][dim] on the host.
+// From what a model file holds: means and factors [n_group][dim], [n_group][rank][dim] on the host.
 int  starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
                        int rank, const float *mean, const float *factor, Err *err);
 void starts_close(Starts *s);
-// The class of draw `number` where nobody asks for one.
+// The class of draw `number` where the caller asks for none.
 int  starts_class(const Starts *s, PriorKind prior, uint64_t seed, uint32_t number);
 // Draws number[i] of class[i] into row number[i] % n_out of out (device); the lists are the host's.
 void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out,

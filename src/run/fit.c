@@ -43,11 +43,12 @@ static void show_progress(TrainRun *r) {
 
 static int finished(TrainRun *r) {
     if (r->cfg.minutes > 0) {
-        const double limit = 60 * r->cfg.minutes, gone = run_seconds(r);
-        r->t.time_share = fmin(gone / limit, 1);
+        const double limit = 60 * r->cfg.minutes, passed = run_seconds(r);
+        r->t.time_share = fmin(passed / limit, 1);
         r->total = r->t.step;
-        if (gone < limit) r->total = (uint64_t)((double)r->t.step * limit / fmax(gone, 1e-3)) + 1;
-        return gone >= limit;
+        if (passed < limit)
+            r->total = (uint64_t)((double)r->t.step * limit / fmax(passed, 1e-3)) + 1;
+        return passed >= limit;
     }
     return r->t.step >= r->total;
 }
