@@ -62,8 +62,8 @@ typedef struct {                      // x += r; y = leaky_relu(gamma * (x - mea
 } Norm;
 
 typedef enum { POOL_MEAN, POOL_MAX } PoolKind;
-typedef struct {                      // pooling over windows: padding counts neither in a mean (it is
-    PoolKind kind;                    // divided by the pixels that are there) nor in a maximum
+typedef struct {                      // pooling over windows; padding counts neither in a maximum
+    PoolKind kind;                    // nor in a mean, which is that of the pixels that are there
     int      size, stride, pad;
 } Pool;
 

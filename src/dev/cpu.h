@@ -59,7 +59,8 @@ void cpu_reserve_scratch(Dev *dev, size_t bytes);
 int  cpu_choice(const Cpu *cpu, const char *key);
 void cpu_choose(Dev *dev, const char *key, int winograd);
 
-// cpu_ops.c, cpu_pool.c (operations for the table) and cpu_stem.c, compiled for each instruction set.
+// cpu_ops.c and cpu_pool.c (operations for the table) and cpu_stem.c, compiled for each instruction
+// set.
 void cpu_ops_avx512(Backend *be);
 void cpu_ops_avx2(Backend *be);
 void cpu_ops_base(Backend *be);

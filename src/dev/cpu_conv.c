@@ -345,8 +345,9 @@ static int time_winograd(Dev *dev, const Conv *c, int dir, const char *key,
     return best[1] < best[0];
 }
 
-// Inference does not wait for timings. Measured on 8 images of each of Inception's shapes, ours is 2.3
-// to 3.2 times as fast as oneDNN's from 35x35 pixels on, and equal at 8x8, where filters weigh most.
+// Inference does not wait for timings. Measured on 8 images of each of Inception's shapes, ours is
+// 2.3 to 3.2 times as fast as oneDNN's from 35x35 pixels on, and equal at 8x8, where filters weigh
+// most.
 static int winograd_pays(const Conv *c) { return c->y.h * c->y.w >= 256; }
 
 // Whether to use our Winograd kernel; the batch size is no part of the question.

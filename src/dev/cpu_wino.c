@@ -1,6 +1,6 @@
 // cpu_wino.c - own Winograd convolutions, 3x3 with a border of one: stride 1 (for inference also
-// without a border), and stride 2, for which oneDNN has none. Compiled once for each instruction set
-// (cpu_vec.h).
+// without a border), and stride 2, for which oneDNN has none. Compiled once for each instruction
+// set (cpu_vec.h).
 //
 // In one dimension, four outputs of a filter of three taps follow from six products: both sides are
 // polynomials, known by their values at the points 0, a, -a, b, -b and infinity. Two taps need only
@@ -179,9 +179,9 @@ INLINE void prefetch(const vec *x, int h, int w, Where at, int step) {
             __builtin_prefetch(&x[i * w + j]);
 }
 
-INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first, int n,
-                       vec *v) {
-    const size_t ld = (size_t)GROUP * blocks + 1;    // + 1: positions must not share lines of a cache
+INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first,
+                       int n, vec *v) {
+    const size_t ld = (size_t)GROUP * blocks + 1;  // + 1: positions must not share lines of a cache
     const int before = k == X1 ? j->pad : tile_of(k).before;
     for (int b = 0; b < blocks; b++)
         for (int i = 0; i < n; i++) {
@@ -357,13 +357,13 @@ static void gather2(const float *v, const reg *d, int n, reg *u) { gather(2, v, 
 static WinoJob job_of(const Conv *c, int dx) {
     const Tensor *y = dx ? &c->x : &c->y;
     WinoJob j = { .kind = c->stride == 1 ? X1
-                      : dx           ? DX2
-                                     : X2,
-              .rot180 = dx,
-              .pad = c->pad,
-              .relu = c->relu,
-              .in = dx ? c->y.c : c->x.c,
-              .out = y->c };
+                          : dx           ? DX2
+                                         : X2,
+                  .rot180 = dx,
+                  .pad = c->pad,
+                  .relu = c->relu,
+                  .in = dx ? c->y.c : c->x.c,
+                  .out = y->c };
     const int out = tile_of(j.kind).out;
     j.cols = (y->w + out - 1) / out;
     j.per = (y->h + out - 1) / out * j.cols;

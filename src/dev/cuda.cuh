@@ -72,7 +72,7 @@ void cuda_settle(Dev *dev, const Tensor *t);                 // adds the bias th
 void cuda_ops_table(Backend *be);                            // cuda_ops.cu
 void cuda_data_table(Backend *be);                           // cuda_data.cu
 void cuda_window_table(Backend *be);                         // cuda_window.cu
-void cuda_relu(Dev *dev, Tensor *t, int plain, const float *b);   // t = max(0, t + b); b: may be NULL
+void cuda_relu(Dev *dev, Tensor *t, int plain, const float *b);   // t = max(0, t + b); b or NULL
 void cuda_norm_start(Dev *dev);                              // cuda_norm.cu
 void cuda_norm_table(Backend *be);
 void cuda_pool_table(Backend *be);                           // cuda_pool.cu

@@ -320,9 +320,10 @@ const ConvPlan *plan_for(Dev *dev, const Conv *c, int dir) {
     char key[96], how[320], kernel[24], pad[24];
     pair_text(kernel, "k", c->size, c->size_w);
     pair_text(pad, "p", c->pad, c->pad_w);
-    snprintf(key, sizeof key, "%s n%d %dx%d %d-%d %s s%d %s %s%s%s", names[dir], c->x.n, c->x.h,
+    snprintf(key, sizeof key, "%s n%d %dx%d %d-%d %s s%d %s %s%s%s%s", names[dir], c->x.n, c->x.h,
              c->x.w, c->x.c, c->y.c, kernel, c->stride, pad, types[cuda->precision],
-             cuda->deterministic ? " exact" : "", cuda->conv == CONV_DIRECT ? " direct" : "");
+             c->relu ? " relu" : "", cuda->deterministic ? " exact" : "",
+             cuda->conv == CONV_DIRECT ? " direct" : "");
     for (const ConvPlan *p = cuda->plans; p; p = p->next)
         if (!strcmp(p->key, key)) return p;
     ConvPlan *p = cuda_choice(cuda, key, how, sizeof how) ? plan_make(dev, c, dir, key, how) : NULL;

@@ -1,6 +1,6 @@
 // resize.h - TensorFlow's legacy bilinear resize, the one that FID means: output i lies at
-// i * n_in / n_out of the input, with no half pixel, and nothing is averaged where the image gets smaller. All
-// devices compile this source, and round as TensorFlow does: to fp32 at each step.
+// i * n_in / n_out of the input, with no half pixel, and nothing is averaged where the image gets
+// smaller. All devices compile this source, and round as TensorFlow does: to fp32 at each step.
 #ifndef RESIZE_H
 #define RESIZE_H
 #include "base/rng.h"

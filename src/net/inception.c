@@ -302,9 +302,14 @@ static int probe(Inception *in, const InceptionWeights *from, int *script, Err *
     const size_t len = (size_t)INCEPTION_CLASSES * INCEPTION_FEATURES;
     float *room = malloc(len * sizeof *room);
     if (!room) return err_set(err, ERR_MEM, "out of memory for Inception's weights");
-    const int rc = from->read(from->ctx, "Conv2d_1a_3x3.conv.weight", 4, first, room, err);
-    *script = rc > 0;
-    const int soft = rc < 0 ? -1 : from->read(from->ctx, "fc.weight", 2, fc, room, err);
+    static const char *const name[] = { "Conv2d_1a_3x3.conv.weight", "net.layers.conv.weight" };
+    int rc = 1, soft = -1;
+    for (*script = -1; rc > 0 && *script < 1;)
+        rc = from->read(from->ctx, name[++*script], 4, first, room, err);
+    if (rc > 0)
+        err_set(err, ERR_DATA, "these are not Inception's weights: neither '%s' nor '%s' is there",
+                name[0], name[1]);
+    else if (!rc) soft = from->read(from->ctx, "fc.weight", 2, fc, room, err);
     in->has_logits = soft == 0;
     free(room);
     return soft < 0 ? -1 : 0;
@@ -312,7 +317,13 @@ static int probe(Inception *in, const InceptionWeights *from, int *script, Err *
 
 // ---- running ------------------------------------------------------------------------------------
 
-enum { CPU_BATCH = 8, CUDA_BATCH = 256, MAX_SIDE = 8192 };
+enum { FEW = 8, MAX_SIDE = 8192 };
+
+// Activations take 8 MB an image, so that processors want as few images as keep their threads busy.
+static int good_batch(const Dev *dev) {
+    if (dev->be.eval_batch >= 256) return dev->be.eval_batch;
+    return dev->threads > FEW ? dev->threads : FEW;
+}
 
 int inception_open(Inception *in, Dev *dev, const InceptionWeights *weights, int h, int w,
                    int batch, Err *err) {
@@ -320,7 +331,7 @@ int inception_open(Inception *in, Dev *dev, const InceptionWeights *weights, int
     if (h < 1 || w < 1 || h > MAX_SIDE || w > MAX_SIDE)
         return err_set(err, ERR_ARG, "images of %dx%d pixels: expected sides of 1 to %d", h, w,
                        MAX_SIDE);
-    if (!batch) in->batch = strcmp(dev->be.name, "cuda") ? CPU_BATCH : CUDA_BATCH;
+    if (!batch) in->batch = good_batch(dev);
     int script = 0;
     if (probe(in, weights, &script, err) || build(in, err)) return -1;
     if (net_alloc(&in->net, dev, err) || load(in, weights, script, err)) return -1;
