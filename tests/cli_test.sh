@@ -225,7 +225,7 @@ expect 2 "--tasks: found 'fid'" eval run --tasks acc,fid
 expect 2 'no such image set' eval run --tasks ood --ood frobnicate
 expect 2 'no such folder' eval run --tasks ood --ood folder:nosuch
 mkdir empty
-expect 1 'no PNG or JPEG picture' eval run --tasks ood --ood folder:empty
+expect 1 'no PNG, JPEG or WebP picture' eval run --tasks ood --ood folder:empty
 head -c 3073 /dev/zero >black.bin
 expect 2 'pictures of 3 channels, 32 x 32; the model' eval run --tasks ood --ood cifar-file:black.bin
 expect 2 'pictures of 3 channels, 32 x 32; the model' eval run --data cifar-file:black.bin

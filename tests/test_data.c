@@ -674,7 +674,7 @@ static void a_class_without_pictures_is_named(void **state) {
     make_folder("f/train/bee");
     make_folder("f/test/bee");
     put("f/train/bee/readme.txt", "none yet", 8);
-    refused(named("folder:", in_root("f")), HALF_TRAIN, "f/train/bee: no PNG or JPEG picture");
+    refused(named("folder:", in_root("f")), HALF_TRAIN, "f/train/bee: no PNG, JPEG or WebP picture");
 }
 
 static void both_halves_of_a_folder_have_the_same_classes(void **state) {

@@ -88,7 +88,7 @@ static void pictures_of_two_sizes_are_refused(void **state) {
     why = (Err){ 0 };
     OK(dir_make(in_root("empty"), err));
     assert_int_equal(source_open(&s, in_root("empty"), &(DataOpts){ 0 }, &why), -1);
-    assert_non_null(strstr(why.msg, "no PNG or JPEG picture"));
+    assert_non_null(strstr(why.msg, "no PNG, JPEG or WebP picture"));
 }
 
 static void sets_have_two_halves(void **state) {

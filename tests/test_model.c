@@ -315,6 +315,34 @@ static void every_weight_must_be_there_before_memory_is_spent(void **state) {
     assert_refused("no tensor 'class_output.weight'");
 }
 
+// As a flipped bit makes them; before, every answer was "-nan".
+static void weights_that_are_not_finite_are_refused_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *word;
+        uint32_t bits;
+    } wrong[] = { { "f.layer2.0.conv1.weight", "NaN", 0x7fc00000u },
+                  { "class_output.bias", "infinity", 0xff800000u },
+                  { "f.bn1.running_var", "NaN", 0xffffffffu } };
+    for (size_t i = 0; i < LEN(wrong); i++) {
+        St st;
+        spoil(NULL, NULL, NULL);
+        OK(st_open(&st, bad, err));
+        const StTensor *t = st_find(&st, wrong[i].name);
+        assert_non_null(t);
+        const long at = (long)(st.data_at + t->begin);
+        st_close(&st);
+        FILE *f = fopen(bad, "r+b");
+        assert_int_equal(fseek(f, at, SEEK_SET), 0);
+        assert_int_equal(fwrite(&wrong[i].bits, 4, 1, f), 1);
+        fclose(f);
+        char why[128];
+        snprintf(why, sizeof why, "%s: tensor '%s' has %s at element 0", bad, wrong[i].name,
+                 wrong[i].word);
+        assert_refused(why);
+    }
+}
+
 static void sizes_that_no_network_has_are_refused(void **state) {
     (void)state;
     static const char *const side[] = { "0", "-8", "7", "260", "99999999999999999999" };
@@ -369,6 +397,7 @@ int main(void) {
         cmocka_unit_test(memory_in_use_stays_flat_over_many_calls),
         cmocka_unit_test(a_later_call_draws_what_a_first_one_would),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
+        cmocka_unit_test(weights_that_are_not_finite_are_refused_by_name),
         cmocka_unit_test(sizes_that_no_network_has_are_refused),
         cmocka_unit_test(a_data_folder_that_is_gone_is_not_looked_into),
         cmocka_unit_test(chains_that_are_stopped_are_no_wrong_argument),

@@ -11,12 +11,17 @@ enum { IMAGE_MAX_SIDE = 16384 };                        // larger ones are refus
 
 int  image_new(Image *im, int w, int h, int c, Err *err);             // black
 void image_free(Image *im);
-// PNG or JPEG by its first bytes, as c channels: palette, alpha (over white), 16 bit; not CMYK.
+// PNG, JPEG or still WebP by its first bytes, as c channels and upright as EXIF says: palette, alpha
+// (over white), 16 bit, CMYK.
 int  image_read(Image *im, const char *path, int c, Err *err);
 int  image_decode(Image *im, const uint8_t *data, size_t n, const char *name, int c, Err *err);
 int  image_write_png(const Image *im, const char *path, Err *err);    // atomic
 // Frames of one size as an endless animated WebP, ms milliseconds each.
 int  image_write_webp(const Image *frame, int n, int ms, const char *path, Err *err);
+// n pixels of `from` channels (grey or RGB, 2 and 4 with alpha) to `to` of 1 or 3, over white.
+void image_convert(uint8_t *dst, int to, const uint8_t *src, int from, size_t n);
+// Turns and mirrors a picture that was stored with this EXIF orientation (1 to 8; 0: not said).
+int  image_upright(Image *im, int orientation, Err *err);
 // Antialiased bilinear as PIL's resize(BILINEAR) (within 1/255).
 int  image_resize(Image *dst, const Image *src, int w, int h, Err *err);
 // Short side to `side`, then the centre square, as torchvision's Resize and CenterCrop.

@@ -50,8 +50,8 @@ static int by_bytes(const struct dirent **a, const struct dirent **b) {
 static int is_picture(const char *dir, const char *name) {
     (void)dir;
     const char *dot = strrchr(name, '.');
-    return dot &&
-           (!strcasecmp(dot, ".png") || !strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg"));
+    return dot && (!strcasecmp(dot, ".png") || !strcasecmp(dot, ".jpg") ||
+                   !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".webp"));
 }
 
 static int is_folder(const char *dir, const char *name) {
@@ -88,7 +88,7 @@ static int folder_classes(Set *s, const char *dir, Err *err) {
         s->class_name[i] = arena_strdup(&s->arena, found.name[i]);
     arena_free(&found.arena);
     if (s->classes < 1 || s->classes > MAX_CLASSES)
-        return err_set(err, ERR_DATA, "%s: %d subfolders, expected one a class, 1 to %d", dir,
+        return err_set(err, ERR_DATA, "%s: %d subfolders, expected one per class, 1 to %d", dir,
                        s->classes, MAX_CLASSES);
     return arena_ok(&s->arena, s->name, err);
 }
@@ -152,7 +152,7 @@ static int list_class(Pictures *p, const char *dir, const char *name, int y, con
     Names found;
     if (path_join(sub, sizeof sub, dir, name, err) || list_names(&found, sub, is_picture, err))
         return -1;
-    int rc = found.n ? 0 : err_set(err, ERR_DATA, "%s: no PNG or JPEG picture", sub);
+    int rc = found.n ? 0 : err_set(err, ERR_DATA, "%s: no PNG, JPEG or WebP picture", sub);
     for (int i = 0; !rc && i < found.n && !p->arena.failed; i++) {
         if (!in_part(part, y, found.n, i)) continue;
         rc = path_join(path, sizeof path, sub, found.name[i], err);
@@ -196,7 +196,7 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     const ClassPart part = { .cut = !has[HALF_TEST], .half = half, .seed = o->seed };
     char sub[PATH_MAX], other[PATH_MAX];
     if (has[HALF_TEST] && !has[half])
-        return err_set(err, ERR_DATA, "%s: has test/ but no train/ with a subfolder a class", dir);
+        return err_set(err, ERR_DATA, "%s: has test/ but no train/ with one subfolder per class", dir);
     const char *own = has[half] ? name[half] : has[HALF_TRAIN] ? name[HALF_TRAIN] : "";
     if (path_join(sub, sizeof sub, dir, own, err) || folder_classes(s, sub, err)) return -1;
     if (has[HALF_TRAIN] && has[HALF_TEST] &&

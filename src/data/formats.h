@@ -33,7 +33,7 @@ int read_cifar_any(Set *s, const char *path, Err *err);
 int read_idx(Set *s, const char *images, const char *labels, Err *err);
 // SVHN's cropped digits: a MATLAB 5 file with X[32][32][3][n] and y[n], where 10 stands for 0.
 int read_svhn(Set *s, const char *path, Err *err);
-// A folder of PNG and JPEG pictures, one subfolder per class; finds all of the set's fields.
+// A folder of PNG, JPEG and WebP pictures, one subfolder per class; finds all of the set's fields.
 int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err);
 // Every picture of a folder's test half, else of the folder, else of its subfolders, as c planes of
 // side x side; labels do not count. Finds all of the set's fields.

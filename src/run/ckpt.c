@@ -89,13 +89,24 @@ static const StTensor *find_numbers(const St *st, const char *name, size_t n, Er
     return NULL;
 }
 
+// Weights with one flipped bit would give NaN for every image, with no word about why.
+static int finite_numbers(const St *st, const char *name, const real *v, size_t n, Err *err) {
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(v[i]))
+            return err_set(err, ERR_DATA,
+                           "%s: tensor '%s' has %s at element %zu: the file is damaged", st->path,
+                           name, isnan(v[i]) ? "NaN" : "infinity", i);
+    return 0;
+}
+
 static int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, Err *err) {
     const StTensor *t = find_numbers(st, name, n, err);
     if (!t) return -1;
     real *v = malloc((n + 1) * sizeof *v);
     if (!v) return err_set(err, ERR_MEM, "out of memory for '%s'", name);
-    const int rc = sizeof(real) == 8 ? st_read_f64(st, t, (double *)(void *)v, n, err)
-                                     : st_read_f32(st, t, (float *)(void *)v, n, err);
+    int rc = sizeof(real) == 8 ? st_read_f64(st, t, (double *)(void *)v, n, err)
+                               : st_read_f32(st, t, (float *)(void *)v, n, err);
+    if (!rc) rc = finite_numbers(st, name, v, n, err);
     if (!rc) dev->be.copy_in(dev, dst, v, n * sizeof *v);
     dev->be.sync(dev);
     free(v);

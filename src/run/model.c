@@ -57,8 +57,14 @@ static int read_starts(Model *m, St *st, Err *err) {
     m->mean = arena_alloc(&m->arena, mean->shape[0] * dim, sizeof(float));
     m->factor = arena_alloc(&m->arena, factor->shape[0] * factor->shape[1] * dim, sizeof(float));
     if (arena_ok(&m->arena, "chain starts", err)) return -1;
-    return st_read_f32(st, mean, m->mean, mean->shape[0] * dim, err) ||
-           st_read_f32(st, factor, m->factor, factor->shape[0] * factor->shape[1] * dim, err);
+    const size_t n = mean->shape[0] * dim, all = n * factor->shape[1];
+    if (st_read_f32(st, mean, m->mean, n, err) || st_read_f32(st, factor, m->factor, all, err))
+        return -1;
+    for (size_t i = 0; i < n + all; i++)
+        if (!isfinite(i < n ? m->mean[i] : m->factor[i - n]))
+            return err_set(err, ERR_DATA, "%s: tensor '%s' has a number that is not finite",
+                           st->path, i < n ? "start.mean" : "start.factor");
+    return 0;
 }
 
 // What is fitted is within 1/1000 and 1000, but for rounding.
