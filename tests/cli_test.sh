@@ -93,7 +93,9 @@ expect 0 'shapes: 5000 training images, 3 x 16 x 16' data check shapes --side 16
 
 mkdir no-curl && : >no-curl/libcurl.so.4
 LD_LIBRARY_PATH=no-curl expect 1 'fetching needs libcurl: ' data fetch mnist --data-dir fetched
-[ ! -e fetched/mnist/train-images-idx3-ubyte.gz.part ] || bad "a file was begun that nothing can be put into"
+[ ! -e fetched ] || bad "a download that failed left a folder"
+expect 1 'http' data fetch mnist --data-dir fetched --url http://127.0.0.1:9/none
+[ ! -e fetched ] || bad "a download that failed left a folder"
 
 # ---- a tiny model all the way
 net="--model wrn-10-1 --stem 4x4 --side 16"
@@ -132,6 +134,22 @@ if command -v python3 >/dev/null; then
     widths=$(sed 's/  [0-9.]*  *-*[0-9.]*  [a-z?]*$//' out | tail -n +2 | while IFS= read -r l; do columns "$l"; done | sort -u)
     [ "$(echo "$widths" | wc -l)" = 1 ] || bad "columns of wide characters do not align: $widths"
 fi
+
+# ---- an own folder of pictures, from anywhere
+for k in a b; do for h in train test; do
+    mkdir -p own/$h/$k
+    for i in 1 2 3 4 5 6 7 8 9 10; do cp grid.png own/$h/$k/$i.png; done
+done; done
+expect 2 "--valid-images 9: folder:$PWD/own has 20 training images, of which at most a fifth (4) can be held out" \
+    train $net --data folder:own --valid-images 9 --out held-out
+expect 0 'own-run: 2 steps' train $net --data folder:own --iterations 2 --batch 4 --px none --valid-images 4 --threads 1 --out own-run
+grep -qF "\"folder:$PWD/own\"" own-run/run.json || bad "the run does not store the absolute path"
+mkdir elsewhere
+(cd elsewhere && "$jempp" eval ../own-run --tasks acc --threads 1 >../out 2>../err) || bad "eval from another folder: exit code $?"
+expect 0 'written' export own-run own-model.safetensors
+! grep -aqF "$PWD" own-model.safetensors || bad "an exported model has a path of this machine"
+expect 2 '--data' eval own-model.safetensors --tasks acc
+expect 1 'elsewhere: a folder, but not of a run (no run.json in it)' predict elsewhere grid.png
 
 # ---- what is not of the same kind is never overwritten; the suffix decides the format
 cp model.safetensors kept.safetensors

@@ -458,24 +458,72 @@ static void elsewhere_progress_is_a_plain_line_now_and_then(void **state) {
     free(text);
 }
 
+// What a terminal of so many columns shows half-way through ten steps; the caller frees it.
+static char *shown_in(const char *columns, const char *unit, const char *text) {
+    char *line;
+    size_t n;
+    FILE *f = fopen(path, "w+");
+    assert_non_null(f);
+    setenv("COLUMNS", columns, 1);
+    Progress p = progress_start(f, unit, 0, 10);
+    p.terminal = 1;
+    p.start -= 5;                                        // one a second
+    progress_at(&p, 5, text);
+    fclose(f);
+    unsetenv("COLUMNS");
+    assert_int_equal(file_read(path, 4096, &line, &n, NULL), 0);
+    assert_int_equal(line[0], '\r');
+    assert_string_equal(line + n - 3, "\x1b[K");
+    line[n - 3] = 0;
+    return line;
+}
+
 static void a_terminals_line_is_never_longer_than_the_terminal(void **state) {
+    (void)state;
+    char *line = shown_in("30", "step", "\u00e9\u00e9\u00e9\u00e9 and much more than fits");
+    assert_int_equal(text_width(line + 1), 29);
+    free(line);
+}
+
+// The bar shrinks before the time left and the losses go; then the speed goes.
+static void a_narrow_terminal_loses_the_bar_first(void **state) {
+    (void)state;
+    char *line = shown_in("80", "it", "ce 1.234");
+    assert_non_null(strstr(line, "\r[==========          ] 5/10 it  "));
+    free(line);
+    line = shown_in("50", "it", "ce 1.234");
+    assert_non_null(strstr(line, "\r[====="));
+    assert_non_null(strstr(line, "/s  5 s left  ce 1.234"));
+    assert_int_equal(text_width(line + 1), 49);
+    free(line);
+    line = shown_in("40", "it", "ce 1.234");
+    assert_null(strchr(line, '['));
+    assert_non_null(strstr(line, "/s  5 s left  ce 1.234"));
+    free(line);
+    line = shown_in("32", "it", "ce 1.234");
+    assert_string_equal(line, "\r5/10 it  5 s left  ce 1.234");
+    free(line);
+}
+
+// "3.98e+03 images/s" and "0 images/s  ? left" were shown before.
+static void speeds_are_plain_numbers_and_unknown_ones_are_left_out(void **state) {
     (void)state;
     char *text;
     size_t n;
     FILE *f = fopen(path, "w+");
     assert_non_null(f);
-    setenv("COLUMNS", "70", 1);
-    Progress p = progress_start(f, "step", 0, 10);
-    p.terminal = 1;
-    progress_at(&p, 5, "\u00e9\u00e9\u00e9\u00e9 and much more than fits in here");
+    Progress p = progress_start(f, "images", 0, 100000);
+    progress_at(&p, 0, "");
+    p.start -= 10;
+    progress_end(
+        &(Progress){ .out = f, .start = p.start, .done = 39800, .total = 39800, .unit = "images" },
+        "");
     fclose(f);
-    unsetenv("COLUMNS");
     assert_int_equal(file_read(path, 4096, &text, &n, NULL), 0);
-    assert_memory_equal(text, "\r[==========          ] 5/10 step  ", 34);
-    int shown = 0;
-    for (const char *c = text + 1; *c != '\x1b'; c++) shown += (*c & 0xc0) != 0x80;
-    assert_int_equal(shown, 69);
-    assert_string_equal(text + n - 3, "\x1b[K");
+    assert_int_equal(strncmp(text, "0/100000 images\n", 16), 0);
+    assert_non_null(strstr(text, "39800/39800 images  39"));
+    assert_non_null(strstr(text, " images/s  in 10 s\n"));
+    assert_null(strstr(text, "e+"));
     free(text);
 }
 
@@ -524,6 +572,8 @@ int main(void) {
         cmocka_unit_test(times_are_written_for_people),
         cmocka_unit_test(elsewhere_progress_is_a_plain_line_now_and_then),
         cmocka_unit_test(a_terminals_line_is_never_longer_than_the_terminal),
+        cmocka_unit_test(a_narrow_terminal_loses_the_bar_first),
+        cmocka_unit_test(speeds_are_plain_numbers_and_unknown_ones_are_left_out),
         cmocka_unit_test(without_a_stream_progress_is_silent),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -674,7 +674,8 @@ static void a_class_without_pictures_is_named(void **state) {
     make_folder("f/train/bee");
     make_folder("f/test/bee");
     put("f/train/bee/readme.txt", "none yet", 8);
-    refused(named("folder:", in_root("f")), HALF_TRAIN, "f/train/bee: no PNG, JPEG or WebP picture");
+    refused(named("folder:", in_root("f")), HALF_TRAIN,
+            "f/train/bee: no PNG, JPEG or WebP picture");
 }
 
 static void both_halves_of_a_folder_have_the_same_classes(void **state) {
@@ -692,7 +693,7 @@ static void a_folder_without_classes_or_with_too_many_is_refused(void **state) {
     (void)state;
     put_picture("f/1.png", 4, 4, 0, 0, 0);
     refused(named("folder:", in_root("f")), HALF_TRAIN,
-            "0 subfolders, expected one a class, 1 to 1000");
+            "0 subfolders, expected one per class, 1 to 1000");
     refused(named("folder:", in_root("none")), HALF_TRAIN, "none: no such folder");
     put_picture("g/test/cat/1.png", 4, 4, 0, 0, 0);
     refused(named("folder:", in_root("g")), HALF_TRAIN, "has test/ but no train/");
@@ -852,6 +853,56 @@ static void the_list_says_which_halves_were_found(void **state) {
     }
 }
 
+// Before, any file of the right name was a set.
+static void the_list_names_a_file_that_is_cut_short(void **state) {
+    (void)state;
+    SetInfo info[16];
+    put_mnist();
+    const int n = data_list(root, info, 16);
+    int at = 0;
+    while (at < n && strcmp(info[at].name, "mnist") != 0) at++;
+    assert_int_equal(info[at].test, 1);
+    assert_string_equal(info[at].damaged, "");
+    struct stat st;
+    char path[256];
+    snprintf(path, sizeof path, "%s", in_root("mnist/t10k-images-idx3-ubyte"));
+    if (stat(path, &st))
+        snprintf(path, sizeof path, "%s", in_root("mnist/t10k-images-idx3-ubyte.gz"));
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size - 5), 0);
+    data_list(root, info, 16);
+    assert_int_equal(info[at].test, 0);
+    assert_string_equal(info[at].damaged, "t10k-images-idx3-ubyte");
+}
+
+static void a_folder_is_stored_by_its_absolute_path(void **state) {
+    (void)state;
+    char name[256], here[512], want[300];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(chdir(root), 0);
+    put_mnist();
+    snprintf(name, sizeof name, "folder:mnist");
+    assert_int_equal(data_absolute(name, sizeof name, NULL), 0);
+    char *whole = realpath("mnist", NULL);
+    snprintf(want, sizeof want, "folder:%s", whole);
+    assert_string_equal(name, want);
+    assert_int_equal(data_absolute(name, sizeof name, NULL), 0);
+    assert_string_equal(name, want);
+    snprintf(name, sizeof name, "cifar10");
+    assert_int_equal(data_absolute(name, sizeof name, NULL), 0);
+    assert_string_equal(name, "cifar10");
+    Err err = { 0 };
+    char small[16] = "folder:mnist";
+    assert_int_not_equal(data_absolute(small, sizeof small, &err), 0);
+    assert_non_null(strstr(err.msg, whole));
+    free(whole);
+    Set s;
+    err = (Err){ 0 };
+    assert_int_not_equal(set_load(&s, "folder:nosuch", HALF_TRAIN, &(DataOpts){ 0 }, &err), 0);
+    assert_non_null(strstr(err.msg, "nosuch: no such folder in /"));
+    assert_int_equal(chdir(here), 0);
+}
+
 // ---- the published files, where they are
 
 static uint64_t pixel_sum(const Set *s) {
@@ -982,6 +1033,8 @@ int main(void) {
         TEST(a_selection_keeps_the_order_and_refuses_what_is_not_there),
         TEST(names_and_options_that_cannot_be_are_refused),
         TEST(the_list_says_which_halves_were_found),
+        TEST(the_list_names_a_file_that_is_cut_short),
+        TEST(a_folder_is_stored_by_its_absolute_path),
         TEST(published_cifar10_is_read_right),
         TEST(published_cifar100_is_read_right),
         TEST(published_svhn_is_read_right),

@@ -284,11 +284,13 @@ static void a_beginning_that_is_too_long_is_removed(void **state) {
     need_server();
     const FetchSet f = file_set();
     refused(&f, url_of("/wrong"), "MD5");
+    assert_false(dir_exists(in_root("data/set")));       // nothing came that could be kept
+    assert_int_equal(dir_make(in_root("data/set"), NULL), 0);
     FILE *part = fopen(in_root("data/set/one.bin.part"), "wb");
     assert_non_null(part);
     for (int i = 0; i < 200001; i++) fputc(i & 255, part);
     fclose(part);
-    refused(&f, url_of("/ok"), "one.bin.part: cannot be gone on with, and was removed; try again");
+    refused(&f, url_of("/ok"), "one.bin.part: cannot be resumed; removed: try again");
     fetched(&f, "/ok");
 }
 

@@ -303,6 +303,7 @@ static char *list_json(const SetInfo *info, int n, Err *err) {
         json_put_bool(&j, "test", info[i].test);
         json_put_bool(&j, "fetchable", info[i].fetchable);
         json_put_string(&j, "found", info[i].found[0] ? info[i].found : NULL);
+        json_put_string(&j, "damaged", info[i].damaged[0] ? info[i].damaged : NULL);
         json_close(&j);
     }
     json_close(&j);
@@ -317,12 +318,16 @@ static char *data_list_text(const Config *c, Err *err) {
     if (c->json) return list_json(info, n, err);
     FILE *f = open_memstream(&text, &size);
     for (int i = 0; f && i < n; i++) {
-        const char *half = info[i].train && info[i].test ? "yes"
+        const char *half = info[i].damaged[0]            ? "damaged"
+                           : info[i].train && info[i].test ? "yes"
                            : info[i].train               ? "training half"
                            : info[i].test                ? "test half"
-                                                         : "no";
+                                                           : "no";
         fprintf(f, "%-14s %-58s %s", info[i].name, info[i].about, half);
-        if (info[i].found[0]) fprintf(f, ": %s", info[i].found);
+        if (info[i].damaged[0])
+            fprintf(f, ": %s in %s is not whole (jempp data fetch %s)", info[i].damaged,
+                    info[i].found, info[i].name);
+        else if (info[i].found[0]) fprintf(f, ": %s", info[i].found);
         else if (info[i].fetchable) fprintf(f, " (jempp data fetch %s)", info[i].name);
         fprintf(f, "\n");
     }

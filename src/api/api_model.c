@@ -14,9 +14,11 @@
 
 int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result, JemppErr *err) {
     Err e = { 0 };
-    FitResult r;
+    FitResult r = { .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     const Events events = events_of(ev);
-    const int rc = fit(&o->cfg, &events, &r, &e);
+    Config cfg = o->cfg;
+    int rc = data_absolute(cfg.data, sizeof cfg.data, &e);
+    if (!rc) rc = fit(&cfg, &events, &r, &e);
     *result = (JemppTrained){ .steps = r.steps,
                               .seconds = r.seconds,
                               .valid_accuracy = r.valid_accuracy,

@@ -23,6 +23,8 @@ void gz_close(GzFile *z) {
     z->handle = NULL;
 }
 
+int gz_packed(GzFile *z) { return !gzdirect(z->handle); }
+
 int gz_read(GzFile *z, void *dst, size_t n, Err *err) {
     for (size_t done = 0; done < n;) {
         const size_t left = n - done;

@@ -19,6 +19,7 @@ typedef struct {
 // A gzip file, or a plain one, which reads as it is; at most 4 GiB.
 int  gz_open(GzFile *z, const char *path, Err *err);
 void gz_close(GzFile *z);
+int  gz_packed(GzFile *z);          // nonzero: it is compressed; ask after the first gz_read
 // Reads n bytes of the contents, however many more there are.
 int  gz_read(GzFile *z, void *dst, size_t n, Err *err);
 // 0 where the contents end here and their checksum is right.

@@ -1,5 +1,6 @@
 // log.c - see log.h.
 #include "base/log.h"
+#include "base/text.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -54,31 +55,54 @@ static void cut(char *s, int n) {
     *s = 0;
 }
 
-static void bar(char dst[24], uint64_t done, uint64_t total) {
-    enum { CELLS = 20 };
+// "[=====     ] " with so many cells; nothing where they are too few to tell anything.
+static void bar(char dst[32], uint64_t done, uint64_t total, int cells) {
     const double part = total ? (double)(done < total ? done : total) / (double)total : 0;
-    char cells[CELLS + 1];
-    for (int i = 0; i < CELLS; i++) cells[i] = i < (int)(part * CELLS) ? '=' : ' ';
-    cells[CELLS] = 0;
-    snprintf(dst, 24, "[%s] ", cells);
+    char *at = dst;
+    if (cells >= 4) {
+        *at++ = '[';
+        for (int i = 0; i < cells; i++) *at++ = i < (int)(part * cells) ? '=' : ' ';
+        *at++ = ']';
+        *at++ = ' ';
+    }
+    *at = 0;
 }
 
+// Puts a part at the end of the line, two spaces after what is there.
+static void add(char *line, size_t n, const char *part) {
+    const size_t used = strlen(line);
+    if (*part) snprintf(line + used, n - used, "%s%s", used ? "  " : "", part);
+}
+
+// In a narrow terminal the bar shrinks first, then the speed goes, then the end of the text.
 static void draw(const Progress *p, const char *text, int at_end) {
-    char line[512], time[32], picture[24] = "";
+    enum { CELLS = 20, FRAME = 3 };
+    char line[512] = "", full[512] = "", count[96], speed[64] = "", time[48] = "", picture[32];
     const double spent = now_seconds() - p->start;
     const double rate = spent > 0 ? (double)(p->done - p->first) / spent : 0;
     const uint64_t to_go = p->total > p->done ? p->total - p->done : 0;
-    if (at_end) format_time(time, spent);
-    else format_time(time, rate > 0 ? (double)to_go / rate : -1);
-    if (p->terminal) bar(picture, p->done, p->total);
-    snprintf(line, sizeof line, "%s%llu/%llu %s  %.3g %s/s  %s%s  %s", picture,
-             (unsigned long long)p->done, (unsigned long long)p->total, p->unit, rate, p->unit,
-             at_end ? "in " : time, at_end ? time : " left", text ? text : "");
-    if (p->terminal) {
-        cut(line, width_of(p->out) - 1);         // the last column would wrap on some terminals
-        fprintf(p->out, "\r%s\x1b[K", line);
+    snprintf(count, sizeof count, "%llu/%llu %s", (unsigned long long)p->done,
+             (unsigned long long)p->total, p->unit);
+    if (rate > 0) {
+        char t[32];
+        snprintf(speed, sizeof speed, rate < 1000 ? "%.3g %s/s" : "%.0f %s/s", rate, p->unit);
+        format_time(t, at_end ? spent : (double)to_go / rate);
+        snprintf(time, sizeof time, at_end ? "in %s" : "%s left", t);
+    }
+    const char *const with_speed[] = { count, speed, time, text ? text : "" };
+    for (int i = 0; i < 4; i++) {
+        add(full, sizeof full, with_speed[i]);
+        if (i != 1) add(line, sizeof line, with_speed[i]);
+    }
+    if (!p->terminal) {
+        fprintf(p->out, "%s\n", full);
     } else {
-        fprintf(p->out, "%s\n", line);
+        const int room = width_of(p->out) - 1;   // the last column would wrap on some terminals
+        const int left = room - text_width(full) - FRAME;
+        bar(picture, p->done, p->total, left < CELLS ? left : CELLS);
+        char *shown = text_width(full) <= room ? full : line;
+        cut(shown, room);
+        fprintf(p->out, "\r%s%s\x1b[K", picture, shown);
     }
     fflush(p->out);
 }

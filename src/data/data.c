@@ -159,7 +159,7 @@ int data_find(char *dst, size_t n, const char *dir, const char *name) {
 typedef struct {
     char folder[MAX_PATH], path[5][MAX_PATH];
     int n, there;
-    const char *missing;
+    const char *missing, *damaged;    // a file's name, or NULL
 } Found;
 
 static int find_file(char dst[MAX_PATH], const Known *k, const char *folder, const char *name) {
@@ -276,6 +276,10 @@ static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err
             err, ERR_ARG,
             "%s: pictures of %d x %d with %d channels, expected at most %d x %d with 1 or 3", name,
             o->side, o->side, o->channels, MAX_SIDE, MAX_SIDE);
+    if (!*name)
+        return err_set(
+            err, ERR_ARG,
+            "no image set is named; --data says which (an exported model stores no folder)");
     for (int i = 0; i < N_KNOWN; i++)
         if (!strcmp(name, KNOWN[i].name)) return load_known(s, &KNOWN[i], half, o->dir, err);
     const char *path;
@@ -354,21 +358,43 @@ int set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *
 
 // ---- what is known
 
+// The first file that is shorter or longer than it should be, by sizes alone: nothing is unpacked.
+static const char *damaged_file(const Known *k, Half half, const Found *f) {
+    const uint64_t record = (uint64_t)CIFAR_PIXELS + (k->classes > 10 ? 2 : 1);
+    for (int i = 0; i < f->n; i++) {
+        uint64_t size = 0;
+        int ok = !regular_size(f->path[i], UINT64_MAX, &size, NULL);
+        if (k->format == FORMAT_CIFAR) ok = ok && size == k->records[half] * record;
+        else if (k->format == FORMAT_IDX) ok = ok && idx_is_whole(f->path[i], i ? 1 : 3);
+        else ok = ok && svhn_is_whole(f->path[i]);
+        if (!ok) return k->file[half][i];
+    }
+    return NULL;
+}
+
 int data_list(const char *dir, SetInfo *info, int max) {
     const Places p = places(dir);
     int n = 0;
     for (; n < N_KNOWN && n < max; n++) {
         const Known *k = &KNOWN[n];
-        const Found half[] = { find_half(k, HALF_TRAIN, &p), find_half(k, HALF_TEST, &p) };
-        info[n] = (SetInfo){ .train = !half[0].missing, .test = !half[1].missing, .fetchable = 1 };
+        Found half[] = { find_half(k, HALF_TRAIN, &p), find_half(k, HALF_TEST, &p) };
+        for (Half h = HALF_TRAIN; h <= HALF_TEST; h++)
+            if (!half[h].missing) half[h].damaged = damaged_file(k, h, &half[h]);
+        info[n] = (SetInfo){ .train = !half[0].missing && !half[0].damaged,
+                             .test = !half[1].missing && !half[1].damaged,
+                             .fetchable = 1 };
+        const char *damaged = half[0].damaged ? half[0].damaged : half[1].damaged;
+        if (damaged) snprintf(info[n].damaged, sizeof info[n].damaged, "%s", damaged);
         snprintf(info[n].name, sizeof info[n].name, "%s", k->name);
         snprintf(info[n].about, sizeof info[n].about, "%s", k->about);
-        if (info[n].train || info[n].test)
-            snprintf(info[n].found, sizeof info[n].found, "%s", half[!info[n].train].folder);
+        if (!half[0].missing || !half[1].missing)
+            snprintf(info[n].found, sizeof info[n].found, "%s",
+                     half[half[0].missing != NULL].folder);
     }
     if (n < max)
         info[n++] = (SetInfo){
-            "shapes", "6,000 coloured shapes of 10 kinds, of any size", "drawn in memory", 1, 1, 0
+            "shapes", "6,000 coloured shapes of 10 kinds, of any size", "drawn in memory", "", 1, 1,
+            0
         };
     return n;
 }
@@ -378,4 +404,20 @@ void data_label(char dst[32], const char *name) {
     const char *from = slash && slash[1] ? slash + 1 : colon ? colon + 1 : name;
     const char *dot = strrchr(from, '.');
     snprintf(dst, 32, "%.*s", dot && colon ? (int)(dot - from) : (int)strlen(from), from);
+}
+
+int data_absolute(char *name, size_t n, Err *err) {
+    const char *path = after(name, "folder:");
+    if (!path) path = after(name, "cifar-file:");
+    if (!path || *path == '/') return 0;
+    char *whole = realpath(path, NULL);
+    if (!whole) return 0;
+    const size_t prefix = (size_t)(path - name), length = strlen(whole);
+    const int fits = prefix + length < n;
+    if (fits) memcpy(name + prefix, whole, length + 1);
+    else
+        err_set(err, ERR_ARG, "%.20s...: %s has %zu bytes, expected at most %zu", name, whole,
+                length, n - 1 - prefix);
+    free(whole);
+    return !fits;
 }

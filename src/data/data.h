@@ -47,7 +47,11 @@ int  picture_decode(uint8_t *dst, const uint8_t *data, size_t n, const char *nam
                     Err *err);                    // the same from memory
 
 // ---- what is known, for `jempp data`
-typedef struct { char name[32], about[128], found[512]; int train, test, fetchable; } SetInfo;
+typedef struct {
+    char name[32], about[128], found[512];
+    char damaged[64];               // a file that is too short or too long, or ""
+    int  train, test, fetchable;
+} SetInfo;
 int data_list(const char *dir, SetInfo *info, int max);               // how many were written
 // Downloads and unpacks NAME into dir (or the user's data folder). Where ev stops it, the next try
 // goes on from there.
@@ -56,6 +60,9 @@ int data_fetch(const char *name, const char *dir, const char *url, const Events 
 int data_find(char *dst, size_t n, const char *dir, const char *name);
 // Where `jempp data fetch inception` put the network's weights; else an error that says what to do.
 int data_inception(char *dst, size_t n, const char *dir, Err *err);
+// Makes the path of a "folder:" or "cifar-file:" absolute, so that it is found from any folder; other
+// names, and paths that are not there, stay as they are.
+int  data_absolute(char *name, size_t n, Err *err);
 // What a set is called in a table or legend: "celeba" for "cifar-file:DIR/celeba.bin".
 void data_label(char dst[32], const char *name);
 #endif

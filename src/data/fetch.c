@@ -178,7 +178,7 @@ static int say_failure(const Download *d, CURLcode code, const char *why) {
     d->lib.getinfo(d->curl, CURLINFO_RESPONSE_CODE, &status);
     if (code == CURLE_HTTP_RETURNED_ERROR && status == 416) {
         remove(d->path);
-        return err_set(d->err, ERR_DATA, "%s: cannot be gone on with, and was removed; try again",
+        return err_set(d->err, ERR_DATA, "%s: cannot be resumed; removed: try again",
                        d->path);
     }
     if (code == CURLE_HTTP_RETURNED_ERROR)
@@ -248,6 +248,8 @@ static int download(Download *d, const char *sum) {
     const int rc = flock(fileno(d->f), LOCK_EX | LOCK_NB)
                        ? err_set(d->err, ERR_IO, "%s: another program is writing it", d->path)
                        : complete(d, sum);
+    const int empty = rc && !fseeko(d->f, 0, SEEK_END) && ftello(d->f) == 0;
+    if (empty) remove(d->path);
     fclose(d->f);
     return rc;
 }
@@ -356,6 +358,7 @@ static int file_url(const FetchSet *f, const FetchFile *file, const char *url, c
 int fetch_set(const FetchSet *f, const char *dir, const char *url, int patience, const Events *ev,
               Err *err) {
     char folder[MAX_PATH], from[MAX_URL];
+    const int had_dir = dir_exists(dir);
     if (path_join(folder, sizeof folder, dir, f->folder, err) || dir_make(folder, err)) return -1;
     Err local = { 0 }; // callbacks need one to look into
     int rc = 0;
@@ -364,7 +367,9 @@ int fetch_set(const FetchSet *f, const char *dir, const char *url, int patience,
         rc = file_url(f, &f->file[i], url, from, &local);
         if (!rc) rc = fetch_file(f, &f->file[i], folder, &d);
     }
-    return rc ? err_set(err, local.kind, "%s", local.msg) : 0;
+    if (!rc) return 0;
+    if (!rmdir(folder) && !had_dir) rmdir(dir); // empty ones alone: what came so far stays
+    return err_set(err, local.kind, "%s", local.msg);
 }
 
 int data_inception(char *dst, size_t n, const char *dir, Err *err) {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 static int to_planes(uint8_t *dst, Image *whole, const char *name, int side, Err *err) {
     Image square;
@@ -189,14 +190,22 @@ static int is_half(const char *dir, const char *name) {
     return found.n > 0;
 }
 
+static int no_folder(const char *dir, Err *err) {
+    char here[PATH_MAX];
+    if (*dir == '/' || !getcwd(here, sizeof here))
+        return err_set(err, ERR_ARG, "%s: no such folder", dir);
+    return err_set(err, ERR_ARG, "%s: no such folder in %s", dir, here);
+}
+
 int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err) {
-    if (!dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
+    if (!dir_exists(dir)) return no_folder(dir, err);
     const char *name[] = { "train", "test" };
     const int has[] = { is_half(dir, "train"), is_half(dir, "test") };
     const ClassPart part = { .cut = !has[HALF_TEST], .half = half, .seed = o->seed };
     char sub[PATH_MAX], other[PATH_MAX];
     if (has[HALF_TEST] && !has[half])
-        return err_set(err, ERR_DATA, "%s: has test/ but no train/ with one subfolder per class", dir);
+        return err_set(err, ERR_DATA, "%s: has test/ but no train/ with one subfolder per class",
+                       dir);
     const char *own = has[half] ? name[half] : has[HALF_TRAIN] ? name[HALF_TRAIN] : "";
     if (path_join(sub, sizeof sub, dir, own, err) || folder_classes(s, sub, err)) return -1;
     if (has[HALF_TRAIN] && has[HALF_TEST] &&
@@ -221,7 +230,7 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
 static int pictures_in(Pictures *p, const char *dir, Err *err) {
     const ClassPart all = { .cut = 0 };
     Names own, sub;
-    if (!dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
+    if (!dir_exists(dir)) return no_folder(dir, err);
     if (list_names(&own, dir, is_picture, err)) return -1;
     arena_free(&own.arena);
     if (list_names(&sub, dir, is_folder, err)) return -1;

@@ -31,6 +31,9 @@ int read_cifar(Set *s, const char path[][MAX_PATH], int n_path, int label_bytes,
 int read_cifar_any(Set *s, const char *path, Err *err);
 // A pair of IDX files, plain or gzipped.
 int read_idx(Set *s, const char *images, const char *labels, Err *err);
+// Whether a file is as long as its header says, without inflating its contents.
+int idx_is_whole(const char *path, int rank);
+int svhn_is_whole(const char *path);
 // SVHN's cropped digits: a MATLAB 5 file with X[32][32][3][n] and y[n], where 10 stands for 0.
 int read_svhn(Set *s, const char *path, Err *err);
 // A folder of PNG, JPEG and WebP pictures, one subfolder per class; finds all of the set's fields.

@@ -1,4 +1,5 @@
 // idx.c - MNIST's IDX files, plain or gzipped; see formats.h.
+#include "base/file.h"
 #include "data/formats.h"
 #include "base/deflate.h"
 #include <inttypes.h>
@@ -60,4 +61,30 @@ int read_idx(Set *s, const char *images, const char *labels, Err *err) {
     rc = idx_labels(s, &z, err);
     gz_close(&z);
     return rc;
+}
+
+// A gzip file ends with the length of its contents; a plain one is that long.
+int idx_is_whole(const char *path, int rank) {
+    GzFile z;
+    uint8_t head[16], tail[4];
+    if (gz_open(&z, path, NULL)) return 0;
+    uint64_t want = 4 + 4 * (uint64_t)rank, n = 1, size = z.size;
+    int ok = !gz_read(&z, head, (size_t)want, NULL);
+    const int packed = ok && gz_packed(&z);
+    gz_close(&z);
+    for (int i = 0; ok && i < rank; i++) {
+        const uint8_t *p = head + 4 + 4 * i;
+        n *= (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+    }
+    want += n;
+    if (packed) {
+        Reader r = reader_open(path);
+        ok = !r.failed && r.size >= 18;
+        if (ok) reader_seek(&r, r.size - 4);
+        read_bytes(&r, tail, sizeof tail);
+        ok = !reader_close(&r, NULL) && ok;
+        size = (uint64_t)tail[0] | (uint64_t)tail[1] << 8 | (uint64_t)tail[2] << 16 |
+               (uint64_t)tail[3] << 24;
+    }
+    return ok && size == want;
 }

@@ -8,16 +8,33 @@ DataOpts data_opts(const Config *c) {
                        .seed = (uint64_t)c->seed };
 }
 
-int run_images(const Config *c, Set *train, Set *valid, Err *err) {
+// new_run: a user's options, not those of a run that exists and whose split must stay the same.
+static int split(const Config *c, int new_run, Set *train, Set *valid, Err *err) {
     const DataOpts o = data_opts(c);
     Set all = { 0 };
     if (set_load(&all, c->data, HALF_TRAIN, &o, err)) return -1;
     size_t held_out = (size_t)c->valid_images;
     if (held_out > all.n / 5) held_out = all.n / 5; // small sets keep four fifths for training
-    const int rc =
-        set_split(&all, held_out, (size_t)c->train_images, (uint64_t)c->seed, train, valid, err);
+    int rc = 0;
+    if (held_out < (size_t)c->valid_images && new_run && config_given(c, "valid-images"))
+        rc =
+            err_set(err, ERR_ARG,
+                    "--valid-images %d: %s has %zu training images, of which at most a fifth (%zu) "
+                    "can be held out",
+                    c->valid_images, all.name, all.n, held_out);
+    if (!rc)
+        rc = set_split(&all, held_out, (size_t)c->train_images, (uint64_t)c->seed, train, valid,
+                       err);
     set_free(&all);
     return rc;
+}
+
+int run_images(const Config *c, Set *train, Set *valid, Err *err) {
+    return split(c, 0, train, valid, err);
+}
+
+int new_run_images(const Config *c, Set *train, Set *valid, Err *err) {
+    return split(c, 1, train, valid, err);
 }
 
 int bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err) {

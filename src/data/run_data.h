@@ -9,6 +9,8 @@ DataOpts data_opts(const Config *c);                // points into c
 // The images that a run with these options trains and validates on: the same split for everyone who
 // asks. Both sets must be freed, after a failure too.
 int  run_images(const Config *c, Set *train, Set *valid, Err *err);
+// The same for a run that begins: more validation images than can be held out are refused.
+int new_run_images(const Config *c, Set *train, Set *valid, Err *err);
 
 int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);
 void bytes_free(Bytes *b, Dev *dev);

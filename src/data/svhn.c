@@ -140,3 +140,20 @@ int read_svhn(Set *s, const char *path, Err *err) {
     free(data);
     return rc;
 }
+
+// The arrays' sizes, one after another, must end where the file does.
+int svhn_is_whole(const char *path) {
+    Reader r = reader_open(path);
+    uint64_t at = MAT_HEAD;
+    int arrays = 0;
+    while (!r.failed && at + 8 <= r.size) {
+        uint8_t head[8] = { 0 };
+        reader_seek(&r, at);
+        read_bytes(&r, head, sizeof head);
+        const uint32_t n = word_at(head + 4);
+        at += 8 + (uint64_t)n + (word_at(head) == MAT_DEFLATED ? 0 : -n % 8);
+        arrays++;
+    }
+    const int whole = !r.failed && arrays >= 2 && at == r.size;
+    return !reader_close(&r, NULL) && whole;
+}

@@ -110,7 +110,9 @@ static int load_data(TrainRun *r, Err *err) {
     const Config *c = &r->cfg;
     const DataOpts o = data_opts(c);
     Err none = { 0 };
-    if (run_images(c, &r->train, &r->valid, err)) return -1;
+    if (c->resume ? run_images(c, &r->train, &r->valid, err)
+                  : new_run_images(c, &r->train, &r->valid, err))
+        return -1;
     if (strncmp(c->data, "cifar-file:", 11) == 0 ||
         set_load(&r->test, c->data, HALF_TEST, &o, &none))
         r->test.n = 0;

@@ -38,9 +38,15 @@ int run_model_path(char dst[RUN_PATH], const char *path, Err *err) {
                    ? 0
                    : err_set(err, ERR_ARG, "%.80s...: name too long", path);
     if (run_path(dst, path, RUN_BEST, err)) return -1;
-    return file_exists(dst)
-               ? 0
-               : err_set(err, ERR_DATA, "%s: the run has no model yet (%s)", path, names[RUN_BEST]);
+    if (file_exists(dst)) return 0;
+    char record[RUN_PATH];
+    if (run_path(record, path, RUN_RECORD, err)) return -1;
+    if (!file_exists(record))
+        return err_set(err, ERR_DATA, "%s: a folder, but not of a run (no %s in it)", path,
+                       names[RUN_RECORD]);
+    return err_set(err, ERR_DATA,
+                   "%s: this run has no model yet; %s is written after its first validation", path,
+                   names[RUN_BEST]);
 }
 
 int run_folder_choose(char *dst, size_t n, const Config *c, Err *err) {
