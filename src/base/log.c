@@ -83,7 +83,7 @@ static void draw(const Progress *p, const char *text, int at_end) {
     const uint64_t to_go = p->total > p->done ? p->total - p->done : 0;
     snprintf(count, sizeof count, "%llu/%llu %s", (unsigned long long)p->done,
              (unsigned long long)p->total, p->unit);
-    if (rate > 0) {
+    if (rate > 0 && (at_end || spent > 0.5)) { // before, it says little
         char t[32];
         snprintf(speed, sizeof speed, rate < 1000 ? "%.3g %s/s" : "%.0f %s/s", rate, p->unit);
         format_time(t, at_end ? spent : (double)to_go / rate);
