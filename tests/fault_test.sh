@@ -25,7 +25,7 @@ start() {       # start OPTION...: in the background; returns when steps are bei
     "$jempp" train "$@" >out 2>err </dev/null &
     pid=$!
     for _ in $(seq 6000); do
-        { grep -q 'it/s' err || ! kill -0 $pid; } 2>/dev/null && return
+        { grep -qE '[0-9] it( |$)' err || ! kill -0 $pid; } 2>/dev/null && return
         sleep 0.05
     done
 }
