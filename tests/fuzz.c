@@ -3,6 +3,8 @@
 // all of them; FUZZ=png build/fuzz/fuzz FILE runs one input again.
 #include "base/image.h"
 #include "base/json.h"
+#include "base/npz.h"
+#include "base/torch_file.h"
 #include "jempp.h"
 #include "run/ckpt.h"
 #include "data/formats.h"
@@ -59,21 +61,69 @@ static const char *fresh_folder(void) {
 
 // ---- containers
 
-static void feed_safetensors(const uint8_t *data, size_t n) {
-    St st;
+static void read_tensors(St *st) {
     Err err = { 0 };
-    if (st_open(&st, as_file(0, data, n), &err)) return;
-    for (int i = 0; i < st.n; i++) {
-        const StTensor *t = &st.t[i];
+    for (int i = 0; i < st->n; i++) {
+        const StTensor *t = &st->t[i];
         const uint64_t count = t->bytes / st_type_size(t->type);
         void *v = malloc((size_t)t->bytes + 8 * (size_t)count + 1);
-        if (st_find(&st, t->name)->name != t->name) abort();        // names are unique
-        st_read_raw(&st, t, v, t->bytes, &err);
-        st_read_f32(&st, t, v, count, &err);
-        st_read_f64(&st, t, v, count, &err);
+        if (st_find(st, t->name)->name != t->name) abort();         // names are unique
+        st_read_raw(st, t, v, t->bytes, &err);
+        st_read_f32(st, t, v, count, &err);
+        st_read_f64(st, t, v, count, &err);
         free(v);
     }
-    st_close(&st);
+    st_close(st);
+}
+
+static void feed_safetensors(const uint8_t *data, size_t n) {
+    St st;
+    if (!st_open(&st, as_file(0, data, n), &(Err){ 0 })) read_tensors(&st);
+}
+
+static void feed_torch(const uint8_t *data, size_t n) {
+    St st;
+    if (!torch_open(&st, as_file(0, data, n), &(Err){ 0 })) read_tensors(&st);
+}
+
+static const char *as_zip(const char *name, const uint8_t *data, size_t n, const char *more) {
+    static char path[128];
+    snprintf(path, sizeof path, "%s/a.zip", fresh_folder());
+    Writer w = writer_open(path);
+    ZipWriter z = { .w = &w };
+    zip_add(&z, name, n, 1, 0);
+    zip_put(&z, data, n);
+    if (more) {
+        zip_add(&z, more, 64, 64, 0);
+        zip_put(&z, (char[64]){ 1 }, 64);
+    }
+    zip_finish(&z);
+    if (writer_close(&w, &(Err){ 0 })) abort();
+    return path;
+}
+
+// A checksum hides what is behind it from libFuzzer: here the bytes get a right one.
+static void feed_pickle(const uint8_t *data, size_t n) {
+    St st;
+    if (!torch_open(&st, as_zip("a/data.pkl", data, n, "a/data/0"), &(Err){ 0 })) read_tensors(&st);
+}
+
+static void feed_npz(const uint8_t *data, size_t n) {
+    static const char *const name[] = { "arr_0", "mu", "sigma" };
+    Zip z;
+    NpzArray a;
+    Err err = { 0 };
+    const int whole = n > 2 && data[0] == 'P' && data[1] == 'K';    // else one array
+    if (zip_open(&z, whole ? as_file(0, data, n) : as_zip("arr_0.npy", data, n, NULL), &err))
+        return;
+    for (int i = 0; i < 3; i++) {
+        if (npz_find(&z, name[i], &a, &err) || a.bytes > 1 << 24) continue;
+        void *v = malloc((size_t)a.bytes + 8 * (size_t)a.count + 1);
+        npz_read(&z, &a, v, &err);
+        npz_read_f64(&z, &a, v, &err);
+        free(v);
+    }
+    zip_close(&z);
 }
 
 static void walk(const Json *j) {
@@ -254,6 +304,9 @@ static const Target targets[] = {
     { "safetensors", feed_safetensors, 1 },
     { "model", feed_model, 1 },
     { "state", feed_state, 1 },
+    { "torch", feed_torch, 0 },
+    { "pickle", feed_pickle, 0 },
+    { "npz", feed_npz, 0 },
     { "json", feed_json, 0 },
     { "options", feed_options, 0 },
     { "arguments", feed_arguments, 0 },

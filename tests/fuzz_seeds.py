@@ -2,9 +2,11 @@
 import gzip
 import io
 import json
+import pathlib
 import re
 import struct
 import tarfile
+import zipfile
 import zlib
 
 
@@ -28,6 +30,18 @@ header = {
 text = json.dumps(header).encode()
 put("safetensors/types", struct.pack("<Q", len(text)) + text + bytes(range(40)))
 put("json/all", b'{"a": [1, -2.5e3, true, null, "\\u00e9\\n"], "b": {"c": ""}}')
+
+
+# ---- pickles of PyTorch's files; storage 0 has 16 floats
+for path in pathlib.Path("torch").glob("*.pt"):
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as z:
+            name = next(n for n in z.namelist() if n.endswith("data.pkl"))
+            put(f"pickle/{path.stem}", z.read(name))
+storage = b"(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0" + b"0X\3\0\0\0cpuK\x10tQ"
+tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\1(K\3K\4t(K\5K\1t\x89}tR"
+put("pickle/tensor", b"\x80\2}(X\1\0\0\0a" + tensor + b"X\1\0\0\0bK\7u.")
+put("pickle/object", b"\x80\4c__torch__\nA\n)\x81q\0}X\1\0\0\0a" + tensor + b"sb.")
 
 
 def with_text(path, old, new):

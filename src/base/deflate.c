@@ -100,9 +100,9 @@ int deflate_step(Deflate *d, const uint8_t **in, size_t *n_in, uint8_t **out, si
     z->avail_out = room;
     const int flush = last && take == *n_in ? Z_FINISH : Z_NO_FLUSH,
               rc = d->packs ? deflate(z, flush) : inflate(z, Z_NO_FLUSH);
-    *in += take - z->avail_in;
+    if (take) *in = z->next_in;                             // NULL where there is nothing to take
+    if (room) *out = z->next_out;
     *n_in -= take - z->avail_in;
-    *out += room - z->avail_out;
     *n_out -= room - z->avail_out;
     if (rc == Z_STREAM_END) return 1;
     return rc == Z_OK || rc == Z_BUF_ERROR ? 0 : -1;

@@ -283,12 +283,16 @@ static int check_end(ZipStream *s, Err *err) {
                    s->zip->path, s->e->name, s->crc, s->e->crc);
 }
 
-int zip_end(ZipStream *s, Err *err) {
-    const int rc = s->failed ? -1 : check_end(s, err);
+void zip_cancel(ZipStream *s) {
     deflate_close(&s->inflate);
     free(s->buffer);
     s->buffer = NULL;
     s->failed = 1;
+}
+
+int zip_end(ZipStream *s, Err *err) {
+    const int rc = s->failed ? -1 : check_end(s, err);
+    zip_cancel(s);
     return rc;
 }
 

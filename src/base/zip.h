@@ -43,6 +43,7 @@ typedef struct {
 int zip_begin(ZipStream *s, Zip *z, const ZipEntry *e, Err *err);
 int zip_read(ZipStream *s, void *dst, size_t n, Err *err);
 int zip_end(ZipStream *s, Err *err);
+void zip_cancel(ZipStream *s);                             // instead: whatever is left is not read
 // The whole entry; dst has e->bytes. dst NULL: the checksum alone.
 int zip_extract(Zip *z, const ZipEntry *e, void *dst, Err *err);
 
