@@ -80,7 +80,7 @@ expect 2 'batch = 1' train --batch 1 --config small.conf --preset demo
 expect 2 'buffer = 4: a batch takes 8' train --buffer=4 --config small.conf --preset demo
 
 # ---- the network on paper
-expect 0 '36.49 M parameters, 5.95 GMAC an image' info --model wrn-28-10
+expect 0 '36.49 M parameters, 5.95 GMAC per image' info --model wrn-28-10
 expect 0 '55 ops' info
 expect 0 'no normalisation' info --model wrn-10-1 --norm none
 expect 0 '"parameters": 36489290' info --json

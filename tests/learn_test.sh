@@ -61,7 +61,7 @@ full=$(size model.safetensors) half=$(size half.safetensors)
 check "without the folder it was trained into" eval 'grep -aq "out = run" run/best.safetensors && ! grep -aq "out = run" half.safetensors'
 check "takes fewer bytes: $half, not $full" [ "$half" -lt $((full - 100000)) ]
 check "samples from a lone model" says 'lone.png: 16 images' sample half.safetensors --count 16 --steps 4 --out lone.png
-check "which has no buffer" eval '! says "" sample half.safetensors --from buffer && grep -q "has no buffer" err'
+check "which has no buffer" eval '! says "" sample half.safetensors --from buffer && grep -q "has no replay buffer" err'
 
 # ---- answers
 "$jempp" predict half.safetensors --json first.png best.png lone.png >out 2>err

@@ -348,7 +348,7 @@ static void sizes_that_no_network_has_are_refused(void **state) {
     static const char *const side[] = { "0", "-8", "7", "260", "99999999999999999999" };
     for (size_t i = 0; i < LEN(side); i++) {
         spoil("side", side[i], NULL);
-        assert_refused("pixels a side");
+        assert_refused("expected 4 to 256 pixels");
     }
     spoil("options", "batch = 0\n", NULL);
     assert_refused("batch: found '0', expected a whole number from 1");

@@ -320,8 +320,8 @@ static char *data_list_text(const Config *c, Err *err) {
     for (int i = 0; f && i < n; i++) {
         const char *half = info[i].damaged[0]            ? "damaged"
                            : info[i].train && info[i].test ? "yes"
-                           : info[i].train               ? "training half"
-                           : info[i].test                ? "test half"
+                           : info[i].train               ? "training images only"
+                           : info[i].test                ? "test images only"
                                                            : "no";
         fprintf(f, "%-14s %-58s %s", info[i].name, info[i].about, half);
         if (info[i].damaged[0])

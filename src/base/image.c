@@ -202,7 +202,7 @@ int image_grid(Image *im, const float *x, int n, int c, int side, int cols, int 
         down * pitch + gap > IMAGE_MAX_SIDE)
         return err_set(err, ERR_ARG,
                        "a grid of %d pictures of side %d in %d columns, gap %d, zoom "
-                       "%d: at most %d pixels a side",
+                       "%d: at most %d pixels wide and high",
                        n, side, cols, gap, zoom, IMAGE_MAX_SIDE);
     const int cell = side * zoom + gap;
     if (image_new(im, across * cell + gap, down * cell + gap, c, err)) return -1;

@@ -49,7 +49,7 @@ static const char *const CIFAR100_NAME[] = {
 
 static const Known KNOWN[] = {
     { .name = "cifar10",
-      .about = "60,000 colour photographs of 10 kinds of things, 32 x 32",
+      .about = "60,000 colour photographs, 10 classes, 32 x 32",
       .format = FORMAT_CIFAR,
       .c = 3,
       .side = 32,
@@ -64,7 +64,7 @@ static const Known KNOWN[] = {
                 { "test_batch.bin" } },
       .records = { 10000, 10000 } },
     { .name = "cifar100",
-      .about = "60,000 colour photographs of 100 kinds of things, 32 x 32",
+      .about = "60,000 colour photographs, 100 classes, 32 x 32",
       .format = FORMAT_CIFAR,
       .c = 3,
       .side = 32,
@@ -210,7 +210,7 @@ static int say_missing(const Known *k, Half half, const Places *p, const Found *
             snprintf(hint, sizeof hint, "; %s is its Python edition, which is not read", k->unread);
     }
     return err_set(err, ERR_IO,
-                   "%s: no %s half (jempp data fetch %s gets it)%s; looked for %s/%s in %s",
+                   "%s: no %s images (jempp data fetch %s gets it)%s; looked for %s/%s in %s",
                    k->name, HALF_NAME[half], k->name, hint, k->folder[0], f->missing, list);
 }
 
@@ -393,7 +393,7 @@ int data_list(const char *dir, SetInfo *info, int max) {
     }
     if (n < max)
         info[n++] = (SetInfo){
-            "shapes", "6,000 coloured shapes of 10 kinds, of any size", "drawn in memory", "", 1, 1,
+            "shapes", "6,000 coloured shapes, 10 classes, any size", "drawn in memory", "", 1, 1,
             0
         };
     return n;

@@ -151,7 +151,7 @@ static int on_progress(void *ctx, curl_off_t total, curl_off_t now, curl_off_t u
     if (total > 0) tell_progress(d->ev, d->size >> 10, (whole + 1023) >> 10, "KiB", "");
     if (stopped(d->ev, d->err)) return -1;
     if (now_seconds() - d->heard <= d->patience) return 0;
-    return err_set(d->err, ERR_IO, "%s: nothing came for %d s; the next try goes on from there",
+    return err_set(d->err, ERR_IO, "%s: no data for %d s; the next try continues from there",
                    d->url, d->patience);
 }
 
@@ -184,7 +184,7 @@ static int say_failure(const Download *d, CURLcode code, const char *why) {
     if (code == CURLE_HTTP_RETURNED_ERROR)
         return err_set(d->err, ERR_IO, "%s: HTTP %ld", d->url, status);
     return err_set(d->err, ERR_IO, "%s: %s%s", d->url, *why ? why : d->lib.strerror(code),
-                   d->size ? "; the next try goes on from there" : "");
+                   d->size ? "; the next try continues from there" : "");
 }
 
 static int transfer(Download *d) {
@@ -237,7 +237,7 @@ static int complete(Download *d, const char *sum) {
     if (transfer(d) || file_sum(d->f, d->path, sum, hex, d->err)) return -1;
     if (!strcmp(hex, sum)) return 0;
     remove(d->path);
-    return err_set(d->err, ERR_DATA, "%s: %s %s, expected %s; removed what came", d->url,
+    return err_set(d->err, ERR_DATA, "%s: %s %s, expected %s; the download was removed", d->url,
                    strlen(sum) == 32 ? "MD5" : "SHA-256", hex, sum);
 }
 

@@ -51,7 +51,7 @@ static int make_up(Set *s, Made kind, const Set *in, size_t limit, uint64_t seed
                        in->n, (int)APART);
     if (limit && limit < n) n = limit;
     *s = (Set){ .c = in->c, .side = in->side, .classes = 1 };
-    snprintf(s->from, sizeof s->from, "made up");
+    snprintf(s->from, sizeof s->from, "synthetic");
     if (number_names(s, err) || set_alloc(s, n, err)) return -1;
     const Rng key = { .seed = seed, .stream = RNG_EVAL, .sub = (uint32_t)kind + 1 };
     if (kind == INTERP) fill_interp(s, in, key);

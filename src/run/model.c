@@ -18,7 +18,7 @@ static int read_side(const St *st, NetSpec *s, Err *err) {
     return s->side == 28 || s->side == 32 || s->side == 64 ||
                    (s->side >= 4 && s->side <= 256 && s->side % 4 == 0)
                ? 0
-               : err_set(err, ERR_DATA, "%s: images of '%.20s' pixels a side", st->path, text);
+               : err_set(err, ERR_DATA, "%s: side '%.20s': expected 4 to 256 pixels", st->path, text);
 }
 
 static int read_names(Model *m, const St *st, Err *err) {

@@ -37,7 +37,7 @@ int model_file_open(St *st, const char *path, Err *err) {
 static const StTensor *must_find(const St *st, const char *name, int rank, Err *err) {
     const StTensor *t = st_find(st, name);
     if (!t)
-        err_set(err, ERR_DATA, "%s: there is no tensor '%s': not a Wide-ResNet of this kind",
+        err_set(err, ERR_DATA, "%s: no tensor '%s': not a Wide-ResNet as in the published code",
                 st->path, name);
     else if (t->rank != rank)
         err_set(err, ERR_DATA, "%s: '%s' has %d dimensions, expected %d", st->path, name, t->rank,

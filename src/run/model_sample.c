@@ -74,7 +74,7 @@ static int starts_from_model(Sampler *s, Model *m, StartKind kind, const Events 
                        m->path, m->cfg.data);
     char line[128];
     snprintf(line, sizeof line,
-             "chains start from the model's own rank-%d factors: its training images are not here",
+             "chains start from the rank-%d starts in the model file: training images not found",
              m->rank);
     tell_line(ev, line);
     return starts_open_model(&s->starts, &m->dev, kind, m->net.spec.classes, m->n_group,
@@ -254,7 +254,7 @@ static float *read_buffer(const Model *m, const char *path, size_t *slots, Err *
     float *all = *slots && *slots < 100000000 ? malloc(count * sizeof *all) : NULL;
     if (!*slots && !m->run[0])
         err_set(err, ERR_ARG,
-                "%s: a lone model has no buffer; name its run folder, or --from fresh", path);
+                "%s: a model file has no replay buffer; give its run folder, or --from fresh", path);
     else if (!all) err_set(err, ERR_DATA, "%s: has no replay buffer", path);
     else if (st_read_f32(&st, t, all, *slots * dim, err)) {
         free(all);
@@ -285,7 +285,7 @@ static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
     }
     free(all);
     if (have < n)
-        rc = err_set(err, ERR_ARG, "%s: the buffer has %d such images, %d were asked for", path,
+        rc = err_set(err, ERR_ARG, "%s: the buffer has %d such images, %d were requested", path,
                      have, n);
     return rc;
 }
@@ -301,7 +301,7 @@ static int from_centres(Draw *d, int n, float *images, int *class_of, Err *err) 
     }
     return have == n
                ? 0
-               : err_set(err, ERR_ARG, "there are %d class centres, %d were asked for", have, n);
+               : err_set(err, ERR_ARG, "there are %d class centres, %d were requested", have, n);
 }
 
 typedef struct {
@@ -365,7 +365,7 @@ static int draw(Draw *d, int n, float *images, int *class_of, Err *err) {
 static int draw_and_rank(Draw *d, int n, float *images, int *class_of, Err *err) {
     const int drawn = d->cfg.count;
     if (drawn < n)
-        return err_set(err, ERR_ARG, "of %d images (--count) the %d best cannot be kept", drawn, n);
+        return err_set(err, ERR_ARG, "--count %d: expected at least %d, the number to keep", drawn, n);
     float *all = malloc((size_t)drawn * tensor_len(&d->m->net.act[0]) * sizeof *all);
     int *cls = malloc((size_t)drawn * sizeof *cls);
     int rc = all && cls ? draw(d, drawn, all, cls, err)
