@@ -333,7 +333,7 @@ static void silence_ends_a_download(void **state) {
     (void)state;
     need_server();
     const FetchSet f = archive_set("good.tar.gz");
-    refused(&f, url_of("/stall/good.tar.gz"), "nothing came for 2 s");
+    refused(&f, url_of("/stall/good.tar.gz"), "no data for 2 s");
     fetched(&f, "/ok/good.tar.gz");
     is_unpacked();
 }

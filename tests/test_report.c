@@ -203,7 +203,7 @@ static void a_bad_log_is_refused_with_its_line(void **state) {
         { "step\tepoch\n-1\t1\n", "line 2: step -1", "from 0 on" },
         { "step\tepoch\nnan\t1\n", "line 2: step nan", "from 0 on" },
         { "step\tloss\n0\t1\n", "no column 'epoch'", "log.tsv" },
-        { "step\tepoch\tepoch\n0\t1\t1\n", "'epoch' is there twice", "log.tsv" },
+        { "step\tepoch\tepoch\n0\t1\t1\n", "duplicate column 'epoch'", "log.tsv" },
         { "\n\n", "no column 'step'", "log.tsv" },
     };
     for (size_t i = 0; i < LEN(CASES); i++) {
