@@ -48,7 +48,7 @@ check "the worst of many, which are others" eval 'draws 6 176x118 --count 64 --w
 check "by p(y|x)" draws 3 118x118 --count 64 --best 3 --by pyx
 check "one class, by name" draws 4 118x118 --count 4 --class disc
 check "two classes, by number" draws 4 60x234 --count 4 --class 1,3 --columns 1
-check "no such class" eval '! says "" sample run --class sphere && grep -q "sphere: the model's 10 classes are disc" err'
+check "no such class" eval '! says "" sample run --class sphere && grep -q "sphere: the model.s 10 classes are disc" err'
 check "chains as an animation" draws 20 292x234 --animation chains.webp
 check "which is one" [ "$(head -c 12 chains.webp | tail -c 4)" = WEBP ]
 check "zoomed and in a row" draws 3 260x88 --count 3 --columns 3 --zoom 3
