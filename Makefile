@@ -135,7 +135,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison fuzz arm64 cov bench bench-torch demo lint format install uninstall bundle bundle-folder deb clean help FORCE
+.PHONY: all tests run test asan poison fuzz arm64 cov bench bench-torch demo lint format install uninstall bundle bundle-folder wheel wheel-folder deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -271,6 +271,26 @@ bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
 	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_* tests/*_test.sh"; \
 	[ "$(DEVICE)" != cuda ] || [ $$kb -lt 10000 ] || { echo "more than 10 MB" && exit 1; }
 
+# The Python package as one wheel, in build/dist/. It carries the library, the CPU device and their libraries, but for
+# what a system has anyway. libarchive is linked in: its shared library needs 33 MB of others.
+WHEEL         := $(OBJ)/wheel
+WHEEL_PARTS   := $(WHEEL)/libjempp.so $(filter %-cpu.so,$(MODULES))
+WHEEL_ARCHIVE := $(if $(filter /%,$(shell $(CC) -print-file-name=libarchive.a)),-l:libarchive.a,-larchive)
+wheel:
+	$(Q)python3 python/jempp_build.py build/dist
+
+wheel-folder: $(WHEEL_PARTS)
+	$(Q)rm -rf $(WHEEL)/lib
+	$(Q)install -D -s -m 644 -t $(WHEEL)/lib $(WHEEL_PARTS)
+	$(Q)ldd $(WHEEL_PARTS) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | grep -vE '$(IN_SYSTEM)' | sort -u | \
+	    xargs -r install -s -m 644 -t $(WHEEL)/lib
+
+$(WHEEL)/libjempp.so: $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
+	@mkdir -p $(@D); echo "link  $@"
+	$(Q)$(LINK) -shared -Wl,-soname,libjempp.so -Wl,-z,defs -Wl,--exclude-libs,ALL \
+	    -Wl,--disable-new-dtags,-rpath,'$$ORIGIN' $^ $(call libs_of,$(filter-out libarchive,$(LINKED))) \
+	    $(WHEEL_ARCHIVE) -ldl -lm -o $@
+
 deb:            # the cuda package where the cuda module can be built
 	tools/deb.sh $(VERSION) $(if $(CUDNN),pkg.jempp.cuda)
 
@@ -290,6 +310,7 @@ help:
 	@echo "make lint|format  style and static checks | reformat the .c files"
 	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR; make uninstall"
 	@echo "make bundle       a folder for machines without these libraries; DEVICE=cuda or cpu: that one alone"
+	@echo "make wheel        the Python package with the CPU device, in build/dist/; pip install . builds the same"
 	@echo "make deb          Debian packages, in build/deb/"
 	@echo "make clean        removes build/"
 	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= CAIRO= switch a part off"

@@ -11,7 +11,9 @@ packages="gcc make pkg-config git libdnnl-dev libpng-dev libjpeg-dev libwebp-dev
 if [ "${1-}" = --packages ]; then echo $packages && exit; fi
 for target in "$@"; do
     case $target in
-    test | asan | poison | cov | run | tests | bundle) packages="$packages libcmocka-dev python3" ;;
+    test | asan | poison | cov | run | tests | bundle)
+        packages="$packages libcmocka-dev python3 python3-numpy python3-venv" ;;
+    wheel) packages="$packages python3" ;;
     fuzz) packages="$packages clang libclang-rt-dev python3" ;;
     arm64) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;
     lint | format) packages="$packages clang libomp-dev clang-format clang-tidy cppcheck" ;;

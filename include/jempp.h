@@ -58,6 +58,8 @@ typedef struct {
     void (*progress)(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit,
                      const char *text);                     // first: where this process began
     int  (*stop)(void *ctx);                                // polled between steps; nonzero: stop
+    // training: a step's line of log.tsv, the names of its n columns and their values (NaN: empty)
+    void (*row)(void *ctx, int n, const char *const *name, const double *value);
     void *ctx;
 } JemppEvents;                                              // each callback may be NULL
 

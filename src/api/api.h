@@ -14,7 +14,7 @@ struct JemppOptions {
 };
 
 static inline Events events_of(const JemppEvents *ev) {
-    return ev ? (Events){ ev->line, ev->progress, ev->stop, ev->ctx } : (Events){ 0 };
+    return ev ? (Events){ ev->line, ev->progress, ev->stop, ev->row, ev->ctx } : (Events){ 0 };
 }
 int api_fail(JemppErr *to, const Err *from);          // hands an error on; returns -1
 #endif

@@ -10,6 +10,8 @@ typedef struct {
     void (*progress)(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit,
                      const char *text);                 // first: where this process began counting
     int  (*stop)(void *ctx);                            // polled between steps; nonzero: stop
+    // n named numbers: a line of a table that is being written; NaN: empty
+    void (*row)(void *ctx, int n, const char *const *name, const double *value);
     void *ctx;
 } Events;
 
@@ -20,6 +22,11 @@ static inline void tell_line(const Events *ev, const char *text) {
 static inline void tell_progress(const Events *ev, uint64_t done, uint64_t total,
                                  const char *unit, const char *text) {
     if (ev && ev->progress) ev->progress(ev->ctx, 0, done, total, unit, text);
+}
+
+static inline void tell_row(const Events *ev, int n, const char *const *name,
+                            const double *value) {
+    if (ev && ev->row) ev->row(ev->ctx, n, name, value);
 }
 
 static inline int stop_asked(const Events *ev) { return ev && ev->stop && ev->stop(ev->ctx); }

@@ -174,6 +174,7 @@ static int fit_open(TrainRun *r, Err *err) {
     if (r->cfg.resume ? ckpt_load(t, &r->state, path, err) : start_weights(r, err)) return -1;
     r->saved_at = r->state.seconds;
     r->saved_step = t->step;
+    r->log.ev = r->ev;
     if (train_log_open(&r->log, r->out, t->step, err)) return -1;
     introduce(r, note);
     if (r->cfg.resume) run_say(r, "resuming at step %" PRIu64, t->step);

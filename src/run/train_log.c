@@ -70,13 +70,17 @@ void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N
                                   [LOG_EPOCH] = epoch,
                                   [LOG_SECONDS] = seconds,
                                   [LOG_VALID] = valid };
+    double value[N_LOG];
     for (int k = 0; k < N_LOG; k++) {
+        char text[400] = "";            // the largest double has 309 digits
         const double v = columns[k].row >= 0 ? (double)row[columns[k].row] : other[k];
-        if (k) fputc('\t', log->f);
-        if (k == LOG_VALID && isnan(v)) continue;
-        fprintf(log->f, columns[k].fixed ? "%.*f" : "%.*g", columns[k].digits, v);
+        if (k != LOG_VALID || !isnan(v))
+            snprintf(text, sizeof text, columns[k].fixed ? "%.*f" : "%.*g", columns[k].digits, v);
+        value[k] = text[0] ? strtod(text, NULL) : NAN;
+        fprintf(log->f, k ? "\t%s" : "%s", text);
     }
     fputc('\n', log->f);
+    tell_row(log->ev, N_LOG, log_name, value);
     log->next++;
 }
 

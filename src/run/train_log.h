@@ -2,6 +2,7 @@
 // for all who read it, and the writer.
 #ifndef TRAIN_LOG_H
 #define TRAIN_LOG_H
+#include "base/events.h"
 #include "dev/backend.h"
 #include <stdio.h>
 
@@ -16,6 +17,7 @@ typedef struct {
     FILE    *f;                     // NULL: closed
     uint64_t next;                  // the first step that is not in the file yet
     char     path[600];
+    const Events *ev;               // its row gets every line, as numbers; may be NULL
 } TrainLog;
 
 // Opens the run folder's log for appending, cut back to the lines before `step`.

@@ -1,0 +1,130 @@
+"""Images of any kind as the model's input: float32 [n, channels, side, side] in [-1, 1]."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any, Iterator, List, Sequence, Union
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ._model import Model
+
+# An image, or several: see Model.predict.
+Images = Union[str, "os.PathLike[str]", np.ndarray, Any, Sequence[Any]]
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return (struct.pack(">I", len(data)) + kind + data
+            + struct.pack(">I", zlib.crc32(kind + data)))
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """uint8 [h, w, 1 to 4] as a PNG file, hardly compressed: the library then treats the array as
+    it treats a file."""
+    h, w, c = pixels.shape
+    rows = np.zeros((h, 1 + w * c), np.uint8)                    # each row begins with filter 0
+    rows[:, 1:] = pixels.reshape(h, w * c)
+    head = struct.pack(">IIBBBBB", w, h, 8, {1: 0, 2: 4, 3: 2, 4: 6}[c], 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head)
+            + _chunk(b"IDAT", zlib.compress(rows.tobytes(), 0)) + _chunk(b"IEND", b""))
+
+
+def _is_pil(image: Any) -> bool:
+    return hasattr(image, "mode") and hasattr(image, "convert") and hasattr(image, "size")
+
+
+def _from_pil(image: Any) -> np.ndarray:
+    """uint8 [h, w, c], upright."""
+    from PIL import ImageOps
+    image = ImageOps.exif_transpose(image) or image
+    if image.mode not in ("L", "LA", "RGB", "RGBA"):
+        alpha = image.mode in ("PA", "La", "RGBa") or "transparency" in image.info
+        grey = image.mode in ("1", "I", "F", "I;16")
+        image = image.convert("RGBA" if alpha else "L" if grey else "RGB")
+    a = np.asarray(image, np.uint8)
+    return a if a.ndim == 3 else a[:, :, None]
+
+
+def _one_by_one(images: Images) -> Iterator[Any]:
+    """Paths, PIL images and arrays [h, w, c], each one image."""
+    if isinstance(images, (str, bytes, os.PathLike)) or _is_pil(images):
+        yield images
+    elif isinstance(images, np.ndarray) or hasattr(images, "__array__"):
+        yield from _split(np.asarray(images))
+    else:
+        for image in images:
+            yield from _one_by_one(image)
+
+
+def _split(a: np.ndarray) -> Iterator[np.ndarray]:
+    """Arrays [h, w, c] of an array with one or more images. Channels are the axis of length 1 to 4,
+    which no image has as its side."""
+    shape = a.shape
+    if a.ndim == 2:
+        yield a[:, :, None]
+    elif a.ndim == 3 and shape[2] <= 4:
+        yield a
+    elif a.ndim == 3 and shape[0] <= 4:
+        yield a.transpose(1, 2, 0)
+    elif a.ndim == 3:
+        for image in a:
+            yield image[:, :, None]
+    elif a.ndim == 4 and (shape[1] <= 4) != (shape[3] <= 4):
+        for image in a.transpose(0, 2, 3, 1) if shape[1] <= 4 else a:
+            yield image
+    else:
+        raise ValueError(f"images: an array of shape {shape}; expected [h, w], [h, w, c], "
+                         "[c, h, w], [n, h, w], [n, h, w, c] or [n, c, h, w]")
+
+
+def _from_floats(a: np.ndarray, m: "Model") -> np.ndarray:
+    expected = (m.side, m.side, m.channels)
+    if a.shape != expected:
+        raise ValueError(f"images: floats of shape {a.shape} (h, w, c), expected {expected}; "
+                         "bytes (uint8) may have any size")
+    low, high = (float(a.min()), float(a.max())) if a.size else (0.0, 0.0)
+    if not (low >= -0.5 and high <= 1.5):
+        raise ValueError(f"images: floats from {low:g} to {high:g}, expected [0, 1]")
+    return a.astype(np.float32).transpose(2, 0, 1) * np.float32(2) - np.float32(1)
+
+
+def _convert(image: Any, m: "Model", dst: np.ndarray) -> None:
+    if isinstance(image, (str, bytes, os.PathLike)):
+        m._load_file(os.fsencode(image), dst)
+        return
+    a = _from_pil(image) if _is_pil(image) else image
+    if np.issubdtype(a.dtype, np.floating):
+        dst[:] = _from_floats(a, m)
+    elif a.dtype != np.uint8 and a.dtype != np.bool_:
+        raise ValueError(f"images: an array of {a.dtype}, expected uint8, or floats in [0, 1]")
+    elif a.dtype == np.uint8 and a.shape == (m.side, m.side, m.channels):
+        dst[:] = a.transpose(2, 0, 1).astype(np.float32) / np.float32(127.5) - np.float32(1)
+    else:
+        m._decode(png(a.astype(np.uint8) * 255 if a.dtype == np.bool_ else a), "an array", dst)
+
+
+def inputs(images: Images, m: "Model", at_once: int) -> Iterator[np.ndarray]:
+    """The images in batches of at most at_once, in order. A batch is reused for the next one."""
+    batch = np.empty((at_once, m.channels, m.side, m.side), np.float32)
+    n = 0
+    for image in _one_by_one(images):
+        _convert(image, m, batch[n])
+        n += 1
+        if n == at_once:
+            yield batch
+            n = 0
+    if n:
+        yield batch[:n]
+
+
+def to_bytes(x: np.ndarray) -> np.ndarray:
+    """Images [n, c, h, w] in [-1, 1] as uint8 [n, h, w, c], rounded as in the program's pictures."""
+    v = np.clip(np.nan_to_num(x, nan=-1), -1, 1) + np.float32(1)
+    return np.ascontiguousarray(
+        (v * np.float32(127.5) + np.float32(0.5)).astype(np.uint8).transpose(0, 2, 3, 1))
+
+
+__all__: List[str] = ["Images", "inputs", "png", "to_bytes"]

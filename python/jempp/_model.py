@@ -1,0 +1,181 @@
+"""A trained model in use."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from ctypes import POINTER, byref, c_float
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence, Union
+
+import numpy as np
+
+from ._images import Images, inputs, to_bytes
+from ._lib import Err, Events, Options, Progress, lib
+
+_AT_ONCE = 64           # images of a call into the library; Ctrl-C is answered between two
+
+
+def _floats(a: np.ndarray) -> Any:
+    return a.ctypes.data_as(POINTER(c_float))
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One row per image, in the order given."""
+
+    logits: np.ndarray              # float32 [n, classes]
+    probs: np.ndarray               # float32 [n, classes]: p(y|x) at the model's temperature
+    label: np.ndarray               # int64 [n]: the most probable class
+    log_px: np.ndarray              # float32 [n]: log p(x) up to a constant
+    known: Optional[np.ndarray]     # bool [n]: in distribution; None: the model has no threshold
+    classes: List[str]              # the model's class names
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def names(self) -> List[str]:
+        """The name of each image's class."""
+        return [self.classes[i] for i in self.label]
+
+
+class Model:
+    """A trained model: `jempp.open`. Several threads may use one; calls take turns.
+
+    classes: class names; channels, side: of its images; threshold: the log p(x) below which an
+    image counts as out of distribution, or None.
+    """
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
+        self._lock = threading.RLock()
+        self._p: Optional[int] = None
+        err = Err()
+        with Options("sample", options) as o:
+            self._p = lib.jempp_open(o.p, os.fsencode(path), byref(err))
+        if not self._p:
+            raise err.exception()
+        self.path = os.fspath(path)
+        self.classes: List[str] = [lib.jempp_class_name(self._p, i).decode("utf-8", "replace")
+                                   for i in range(lib.jempp_classes(self._p))]
+        self.channels: int = lib.jempp_channels(self._p)
+        self.side: int = lib.jempp_side(self._p)
+        threshold = lib.jempp_threshold(self._p)
+        self.threshold: Optional[float] = None if math.isnan(threshold) else threshold
+
+    def close(self) -> None:
+        """Frees the model. Using it afterwards is a ValueError."""
+        with self._lock:
+            p, self._p = self._p, None
+            if p:
+                lib.jempp_close(p)
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_p", None):
+            self.close()
+
+    def __repr__(self) -> str:
+        return (f"<jempp.Model {self.path}: {len(self.classes)} classes, "
+                f"{self.channels} x {self.side} x {self.side}>")
+
+    def _open(self) -> int:
+        if not self._p:
+            raise ValueError(f"{self.path}: the model is closed")
+        return self._p
+
+    def _load_file(self, path: bytes, dst: np.ndarray) -> None:
+        err = Err()
+        with self._lock:
+            if lib.jempp_load_image(self._open(), path, _floats(dst), byref(err)):
+                raise err.exception()
+
+    def _decode(self, data: bytes, name: str, dst: np.ndarray) -> None:
+        err = Err()
+        with self._lock:
+            if lib.jempp_decode_image(self._open(), data, len(data), name.encode(), _floats(dst),
+                                      byref(err)):
+                raise err.exception()
+
+    # ---- classifying
+
+    def logits(self, images: Images) -> np.ndarray:
+        """The logits of the images, float32 [n, classes]. Images: see predict."""
+        parts = []
+        for x in inputs(images, self, _AT_ONCE):
+            z, err = np.empty((len(x), len(self.classes)), np.float32), Err()
+            with self._lock:
+                if lib.jempp_logits(self._open(), _floats(x), len(x), _floats(z), byref(err)):
+                    raise err.exception()
+            parts.append(z)
+        return np.concatenate(parts) if parts else np.empty((0, len(self.classes)), np.float32)
+
+    def predict(self, images: Images) -> Predictions:
+        """Classifies images, and detects those that are out of distribution.
+
+        images: one, or a sequence of any length of
+          - paths of PNG, JPEG or WebP files,
+          - PIL images,
+          - uint8 arrays [h, w, c], [c, h, w] or [h, w], with 1 (grey), 3 (RGB) or, with alpha, 2
+            or 4 channels,
+          - float arrays of the model's own size in [0, 1],
+        or an array of several images, [n, h, w, c], [n, c, h, w] or [n, h, w]. Files, PIL images
+        and bytes of another size are resized and cropped as the program does it.
+        """
+        z = self.logits(images)
+        p, score = np.empty_like(z), np.empty(len(z), np.float32)
+        with self._lock:
+            j = self._open()
+            for i in range(len(z)):
+                score[i] = lib.jempp_score(j, _floats(z[i]), _floats(p[i]))
+        known = None if self.threshold is None else score >= np.float32(self.threshold)
+        return Predictions(z, p, p.argmax(1), score, known, self.classes)
+
+    # ---- sampling
+
+    def sample(self, n: int, cls: Union[None, int, str, Sequence[Union[int, str]]] = None,
+               steps: Optional[int] = None, *, on_progress: Optional[Progress] = None,
+               **options: Any) -> np.ndarray:
+        """Draws n images, uint8 [n, side, side, channels].
+
+        cls: a class or several, by name or number; steps: gradient steps of each chain. Other
+        options are those of `jempp sample` (seed, start, from_, step_size, ...).
+        on_progress(done, total, text) is called now and then.
+        """
+        x, err = np.empty((n, self.channels, self.side, self.side), np.float32), Err()
+        wanted = {"class": cls, "steps": steps, **options}
+        with Options("sample", wanted) as o, self._lock:
+            j = self._open()
+            with Events(on_progress=on_progress) as ev:
+                failed = lib.jempp_sample(j, o.p, byref(ev.c), n, _floats(x), None, byref(err))
+        if failed:
+            raise err.exception()
+        return to_bytes(x)
+
+    # ---- files
+
+    def export(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
+        """Writes the model alone; the suffix says the format. Options: half, force."""
+        err = Err()
+        with Options("export", options) as o, self._lock:
+            if lib.jempp_export(self._open(), o.p, os.fsencode(path), byref(err)):
+                raise err.exception()
+
+
+def open(path: Union[str, "os.PathLike[str]"], *, device: Optional[str] = None,
+         threads: Optional[int] = None, precision: Optional[str] = None,
+         deterministic: Optional[bool] = None,
+         data_dir: Union[None, str, "os.PathLike[str]"] = None) -> Model:
+    """Opens a run folder or a model file.
+
+    device: "auto" (a GPU, else the CPU), "cpu", "cuda" or "ref"; threads: CPU threads;
+    precision: "auto", "fp32", "tf32" or "bf16"; data_dir: where image sets are looked for first.
+    """
+    return Model(path, device=device, threads=threads, precision=precision,
+                 deterministic=deterministic, data_dir=data_dir)
