@@ -274,7 +274,8 @@ bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
 # The Python package as one wheel, in build/dist/. It carries the library, the CPU device and their libraries, but for
 # what a system has anyway. libarchive is linked in: its shared library needs 33 MB of others.
 WHEEL         := $(OBJ)/wheel
-WHEEL_PARTS   := $(WHEEL)/libjempp.so $(filter %-cpu.so,$(MODULES))
+WHEEL_PARTS   := $(WHEEL)/libjempp.so $(patsubst $(BIN)/%,$(WHEEL)/%,$(filter %-cpu.so,$(MODULES)))
+WHEEL_LINK     = $(LINK) -shared -Wl,--disable-new-dtags,-rpath,'$$ORIGIN'
 WHEEL_ARCHIVE := $(if $(filter /%,$(shell $(CC) -print-file-name=libarchive.a)),-l:libarchive.a,-larchive)
 wheel:
 	$(Q)python3 python/jempp_build.py build/dist
@@ -287,9 +288,12 @@ wheel-folder: $(WHEEL_PARTS)
 
 $(WHEEL)/libjempp.so: $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
 	@mkdir -p $(@D); echo "link  $@"
-	$(Q)$(LINK) -shared -Wl,-soname,libjempp.so -Wl,-z,defs -Wl,--exclude-libs,ALL \
-	    -Wl,--disable-new-dtags,-rpath,'$$ORIGIN' $^ $(call libs_of,$(filter-out libarchive,$(LINKED))) \
-	    $(WHEEL_ARCHIVE) -ldl -lm -o $@
+	$(Q)$(WHEEL_LINK) -Wl,-soname,libjempp.so -Wl,-z,defs -Wl,--exclude-libs,ALL $^ \
+	    $(call libs_of,$(filter-out libarchive,$(LINKED))) $(WHEEL_ARCHIVE) -ldl -lm -o $@
+
+$(WHEEL)/jempp-cpu.so: $(CPU_OBJ) $(BASE_OBJ)
+	@mkdir -p $(@D); echo "link  $@"
+	$(Q)$(WHEEL_LINK) $^ -ldnnl -lm -o $@
 
 deb:            # the cuda package where the cuda module can be built
 	tools/deb.sh $(VERSION) $(if $(CUDNN),pkg.jempp.cuda)

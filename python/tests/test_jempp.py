@@ -183,8 +183,7 @@ class Using(Case):
         names = [n for n in ("libjempp.so", "jempp-cpu.so", "libdnnl.so.2", "libcjson.so.1")
                  if (own / n).exists()]
         self.assertIn("libjempp.so", names)
-        for name in names:
-            self.assertIn(str(own / name), loaded)
+        self.assertEqual([n for n in names if str(own / n) not in loaded], [])
 
     def test_errors_are_the_programs(self):
         message = program("predict", "nosuch", "x.png", code=1)
@@ -292,7 +291,7 @@ class Training(Case):
         want = json.loads((self.dir / "e/eval.json").read_text())
         got = jempp.evaluate(self.model, ["acc", "ece"], out=self.dir / "f")
         strip = lambda v: {k: strip(x) for k, x in v.items()
-                           if k not in ("seconds", "model")} if isinstance(v, dict) else v
+                           if k not in ("seconds", "model", "version")} if isinstance(v, dict) else v
         self.assertEqual(strip(got), strip(want))
         same = jempp.evaluate(RUN, "acc", out=self.dir / "g", threads=1)
         self.assertEqual(strip(same["tasks"]["acc"]), strip(want["tasks"]["acc"]))
