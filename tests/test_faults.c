@@ -3,6 +3,7 @@
 // never a crash; with `make asan` nothing is leaked either. The linker gives this program a malloc,
 // fwrite, ... of its own (--wrap in the Makefile), so that the library is the one that is shipped.
 // JEMPP_FAULTS=all: not some of the calls that write, but all of them.
+#include "base/npz.h"
 #include "testing.h"
 #include "base/file.h"
 #include "base/image.h"
@@ -288,6 +289,34 @@ static void every_allocation_in_using_a_model_may_fail(void **state) {
     print_message("%ld allocations\n", at - 1);
 }
 
+static void every_allocation_in_reading_pytorchs_files_may_fail(void **state) {
+    (void)state;
+    static const char *const files[] = { "torch/zip-27.pt", "torch/stream-27.pt",
+                                         "npz/deflated.npz" };
+    for (int i = 0; i < 3; i++) {
+        char path[512];
+        long at = 0;
+        snprintf(path, sizeof path, "%s/%s", JEMPP_TEST_DIR, files[i]);
+        do {
+            St st;
+            Zip z;
+            NpzArray a;
+            Err err = { 0 };
+            double v[9];
+            arm(MEMORY, ++at, 0);
+            int rc = i < 2 ? tensors_open(&st, path, &err) : zip_open(&z, path, &err);
+            if (!rc && i < 2) st_close(&st);
+            if (!rc && i == 2) {
+                rc = npz_find(&z, "columns", &a, &err) || npz_read_f64(&z, &a, v, &err);
+                zip_close(&z);
+            }
+            armed = 0;
+            if (fired && !(rc && err.msg[0])) fail_msg("%s: call %ld: no error", path, at);
+        } while (fired);
+        assert_true(at > 3);
+    }
+}
+
 // Whichever call fails, once or from then on: the run can be gone on with, and no lock was left
 // behind.
 static void every_call_that_writes_a_checkpoint_may_fail(void **state) {
@@ -415,6 +444,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_set_up_of_the_cpu_may_fail),
         cmocka_unit_test(every_allocation_of_a_resumed_run_may_fail),
         cmocka_unit_test(every_allocation_in_using_a_model_may_fail),
+        cmocka_unit_test(every_allocation_in_reading_pytorchs_files_may_fail),
         cmocka_unit_test(every_call_that_writes_a_checkpoint_may_fail),
         cmocka_unit_test(a_slow_disk_does_not_keep_a_run_from_its_steps),
         cmocka_unit_test(a_run_that_cannot_begin_leaves_nothing_half_written),

@@ -88,7 +88,7 @@ static void what_is_written_comes_back(void **state) {
         enum { N = 100000 };
         static uint8_t x[N], back[N];
         const double mu[2] = { 0, 1 };
-        for (int i = 0; i < N; i++) x[i] = (uint8_t)(i * i >> 7);
+        for (int i = 0; i < N; i++) x[i] = (uint8_t)((unsigned)i * (unsigned)i >> 7);
         NpzWriter w;
         npz_create(&w, path, deflated);
         npz_add(&w, "arr_0", ST_U8, 4, (uint64_t[]){ N / 100, 5, 5, 4 });

@@ -354,13 +354,20 @@ static void changed_numbers_are_seen(void **state) {
     free(bytes);
 }
 
+// The directory of an archive without a comment.
+static uint8_t *directory(uint8_t *bytes, size_t n) {
+    uint32_t at;
+    memcpy(&at, bytes + n - 22 + 16, sizeof at);
+    return bytes + at;
+}
+
 static void zip_archives_that_lie_are_refused(void **state) {
     (void)state;
     static const char good[] = "\x80\2}X\1\0\0\0a" FOUR "s.";
     archive(good, sizeof good - 1, "little", 0);
     size_t n;
     uint8_t *bytes = load(path, &n), *copy = malloc(n);
-    uint8_t *end = bytes + n - 22, *first = bytes + *(uint32_t *)(void *)(end + 16);
+    uint8_t *end = bytes + n - 22, *first = directory(bytes, n);
     const struct {
         uint8_t *at;
         int size;
@@ -403,7 +410,7 @@ static void a_bomb_is_refused_by_its_size(void **state) {
     char *zeros = calloc(1, 1 << 20);
     archive(zeros, 1 << 20, "little", 1);
     size_t n;
-    uint8_t *bytes = load(path, &n), *first = bytes + *(uint32_t *)(void *)(bytes + n - 22 + 16);
+    uint8_t *bytes = load(path, &n), *first = directory(bytes, n);
     const uint32_t huge = 0xfffffff0;
     memcpy(first + 24, &huge, sizeof huge);
     write_file(bytes, n);
@@ -432,7 +439,7 @@ static void entries_that_share_bytes_or_names_are_refused(void **state) {
     zip_finish(&z);
     OK(writer_close(&w, err));
     size_t n;
-    uint8_t *bytes = load(path, &n), *first = bytes + *(uint32_t *)(void *)(bytes + n - 22 + 16);
+    uint8_t *bytes = load(path, &n), *first = directory(bytes, n);
     const uint32_t longer = 66;                     // data at 64, the next at 128
     memcpy(first + 20, &longer, 4);
     memcpy(first + 24, &longer, 4);

@@ -83,7 +83,7 @@ static void append(Parser *k, PkNode *to, PkNode *item) {
 
 static void push(Parser *k, PkNode *v) {
     if (!v) return;
-    k->stack = grown(k, k->stack, &k->cap, k->depth + 1, sizeof *k->stack);
+    k->stack = grown(k, k->stack, &k->cap, k->depth + 1, sizeof(PkNode *));
     if (!k->failed) k->stack[k->depth++] = v;
 }
 
@@ -300,7 +300,7 @@ static void memo_put(Parser *k, uint64_t i) {
         fail(k, "a memo entry that cannot be");
         return;
     }
-    k->memo = grown(k, k->memo, &k->cap_memo, (size_t)i + 1, sizeof *k->memo);
+    k->memo = grown(k, k->memo, &k->cap_memo, (size_t)i + 1, sizeof(PkNode *));
     if (k->failed) return;
     k->memo[i] = v;
     k->memos++;

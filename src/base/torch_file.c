@@ -164,8 +164,8 @@ static int add_tensor(Walk *w, const PkNode *args) {
     f.t.type = f.storage.type;
     f.t.name = arena_strdup(&w->st->arena, *w->name ? w->name : "tensor");
     Found *mem = grown(w, w->found, w->n, &w->cap, sizeof *mem);
+    if (mem) w->found = mem;
     if (!mem || arena_ok(&w->st->arena, w->st->path, w->err)) return -1;
-    w->found = mem;
     w->found[w->n++] = f;
     return 0;
 }
@@ -173,14 +173,15 @@ static int add_tensor(Walk *w, const PkNode *args) {
 static int add_meta(Walk *w, const PkNode *v) {
     char number[32];
     const char *key = w->name + (strncmp(w->name, "metadata.", 9) ? 0 : 9);
-    const size_t n = v->kind == PK_STRING ? v->n : sizeof number;
     if (v->kind == PK_INT) snprintf(number, sizeof number, "%" PRId64, v->i);
-    else snprintf(number, sizeof number, "%.17g", v->f);
+    if (v->kind == PK_FLOAT) snprintf(number, sizeof number, "%.17g", v->f);
+    const char *value = v->kind == PK_STRING ? v->s : number;
+    const size_t n = v->kind == PK_STRING ? v->n : strlen(number);
     const char **mem = grown(w, w->meta, 2 * w->n_meta + 1, &w->cap_meta, sizeof *mem);
     char *text = arena_alloc(&w->st->arena, n + 1, 1), *name = arena_strdup(&w->st->arena, key);
+    if (mem) w->meta = mem;
     if (!mem || arena_ok(&w->st->arena, w->st->path, w->err)) return -1;
-    memcpy(text, v->kind == PK_STRING ? v->s : number, n);
-    w->meta = mem;
+    memcpy(text, value, n);
     w->meta[2 * w->n_meta] = name;
     w->meta[2 * w->n_meta++ + 1] = text;
     return 0;

@@ -203,13 +203,13 @@ StWriter torch_create(const char *path) {
 
 void torch_alias(StWriter *w, const char *name, const char *of) {
     Own *own = w->w.failed ? NULL : own_of(w);
-    Alias *a = own ? arena_alloc(&w->arena, 1, sizeof *a) : NULL;
-    if (a) a->name = arena_strdup(&w->arena, name);
-    if (!own || arena_ok(&w->arena, w->w.path, &w->w.err)) {
-        w->w.failed = 1;
-        return;
-    }
-    for (a->of = 0; a->of < w->n && strcmp(w->t[a->of].name, of) != 0; a->of++) continue;
+    if (!own) return;
+    Alias *a = arena_alloc(&w->arena, 1, sizeof *a);
+    char *copy = arena_strdup(&w->arena, name);
+    if (arena_ok(&w->arena, w->w.path, &w->w.err)) w->w.failed = 1;
+    if (!a || !copy) return;
+    a->name = copy;
+    while (a->of < w->n && strcmp(w->t[a->of].name, of) != 0) a->of++;
     if (a->of == w->n || w->started) {
         fail(w, ERR_ARG, "a second name for a tensor that was not declared before");
         return;
