@@ -2,6 +2,7 @@
 #include "testing.h"
 #include "base/file.h"
 #include "base/image.h"
+#include "base/npz.h"
 #include "data/image_source.h"
 #include <ftw.h>
 #include <stdio.h>
@@ -127,6 +128,58 @@ static void samples_are_rounded_to_bytes(void **state) {
     source_close(&s);
 }
 
+// To a file and back, and to a folder and back: the same bytes.
+static void images_are_written_and_read_back(void **state) {
+    (void)state;
+    ImageSource s, back;
+    float x[3 * 3 * 16];
+    char hex[2][33];
+    for (size_t i = 0; i < LEN(x); i++) x[i] = (float)i / LEN(x) * 2 - 1;
+    for (int grey = 0; grey < 2; grey++) {
+        OK(source_of_floats(&s, x, 3, grey ? 1 : 3, 4, "samples", err));
+        OK(source_hash(&s, hex[0], err));
+        const char *const to[] = { grey ? "grey.npz" : "colour.npz", grey ? "grey" : "colour" };
+        for (int k = 0; k < 2; k++) {
+            OK(source_write(&s, in_root(to[k]), NULL, err));
+            OK(source_open(&back, in_root(to[k]), &(DataOpts){ 0 }, err));
+            assert_int_equal(back.n, 3);
+            OK(source_hash(&back, hex[1], err));
+            assert_string_equal(hex[0], hex[1]);
+            source_close(&back);
+        }
+        source_close(&s);
+    }
+}
+
+static void a_stopped_writer_leaves_no_file(void **state) {
+    (void)state;
+    ImageSource s;
+    Err why = { 0 };
+    const float x[12] = { 0 };
+    OK(source_of_floats(&s, x, 1, 3, 2, "samples", err));
+    const Events stop = { .stop = stop_at_once };
+    assert_int_equal(source_write(&s, in_root("none.npz"), &stop, &why) != 0, 1);
+    assert_false(file_exists(in_root("none.npz")));
+    source_close(&s);
+}
+
+static void other_npz_files_are_refused(void **state) {
+    (void)state;
+    const uint64_t shape[] = { 2, 3, 4, 2 };
+    const uint8_t bytes[48] = { 0 };
+    for (int rank = 3; rank <= 4; rank++) {                   // [2][3][4]; two channels
+        NpzWriter w;
+        ImageSource s;
+        Err why = { 0 };
+        npz_create(&w, in_root("odd.npz"), 0);
+        npz_add(&w, "arr_0", ST_U8, rank, shape);
+        npz_write(&w, bytes, rank == 3 ? 24 : 48);
+        OK(npz_finish(&w, err));
+        assert_int_equal(source_open(&s, in_root("odd.npz"), &(DataOpts){ 0 }, &why), -1);
+        assert_non_null(strstr(why.msg, "expected arr_0 to be uint8"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folder_gives_its_pictures_as_planes),
@@ -134,6 +187,9 @@ int main(void) {
         cmocka_unit_test(pictures_of_two_sizes_are_refused),
         cmocka_unit_test(sets_have_two_halves),
         cmocka_unit_test(samples_are_rounded_to_bytes),
+        cmocka_unit_test(images_are_written_and_read_back),
+        cmocka_unit_test(a_stopped_writer_leaves_no_file),
+        cmocka_unit_test(other_npz_files_are_refused),
     };
     return cmocka_run_group_tests_name("image source", tests, make_root, remove_root);
 }

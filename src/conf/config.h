@@ -66,6 +66,9 @@ typedef struct {
     double attack_radius;           // in [0, 1] pixel units
     // evaluation
     char   tasks[128], ood[1024], attacks[128], radii[512];
+    char   inception[512], reference[512];
+    double confident, fid_every;
+    int    per_class;
     EvalSplit split;
     int    limit, temperature, refine, draws, page;
     AttackLoss attack_loss;
@@ -104,9 +107,10 @@ typedef struct {
 } OptRow;
 
 enum { CMD_TRAIN = 1, CMD_SAMPLE = 2, CMD_PREDICT = 4, CMD_EXPORT = 8, CMD_INFO = 16,
-       CMD_BENCH = 32, CMD_DATA = 64, CMD_EVAL = 128, CMD_REPORT = 256, CMD_ALL = 511,
+       CMD_BENCH = 32, CMD_DATA = 64, CMD_EVAL = 128, CMD_REPORT = 256, CMD_FID = 512,
+       CMD_ALL = 1023,
        MAY_CHANGE = 1 << 16 };      // with --resume
-enum { EVAL_ATTACK_STEPS = 40 };
+enum { EVAL_ATTACK_STEPS = 40, EVAL_CHAINS = 10000 };
 enum { FRESH_STEPS = 40 };          // of `sample`: new chains need more than those of the buffer
 
 typedef struct { const char *former, *name; } OptAlias;

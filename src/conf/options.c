@@ -27,8 +27,8 @@ AS_WIDE_AS_INT(SampleBy);
 enum {
     TRAIN = CMD_TRAIN, SAMPLE = CMD_SAMPLE, EXPORT = CMD_EXPORT, BENCH = CMD_BENCH, DATA = CMD_DATA,
     EVAL = CMD_EVAL, REPORT = CMD_REPORT, NETS = TRAIN | BENCH | CMD_INFO,
-    MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT, INFO = CMD_INFO, DEVICES = NETS | MODELS,
-    JSONS = BENCH | DATA | EVAL | INFO | CMD_PREDICT
+    MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT, INFO = CMD_INFO, FID = CMD_FID,
+    DEVICES = NETS | MODELS | FID, JSONS = BENCH | DATA | EVAL | INFO | FID | CMD_PREDICT
 };
 
 const OptRow config_rows[] = {
@@ -40,7 +40,7 @@ const OptRow config_rows[] = {
     { "data", T_TEXT, AT(data), "cifar10", 0, 0, "NAME", TRAIN | EVAL, "run",
       "cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, folder:DIR or cifar-file:FILE" },
     { "data-dir", T_TEXT, AT(data_dir), "", 0, 0, "DIR",
-      TRAIN | SAMPLE | EVAL | DATA | MAY_CHANGE, "run",
+      TRAIN | SAMPLE | EVAL | DATA | FID | MAY_CHANGE, "run",
       "folder of image sets: searched first, and where downloads go" },
     { "out", T_TEXT, AT(out), "", 0, 0, "PATH",
       TRAIN | SAMPLE | EVAL | REPORT | MAY_CHANGE, "run",
@@ -89,7 +89,7 @@ const OptRow config_rows[] = {
     { "valid-images", T_INT, AT(valid_images), "5000", 0, 100000000, NULL, TRAIN, "length",
       "training images held out for validation (at most a fifth), which selects the best model" },
 
-    { "steps", T_INT, AT(steps), "10", 0, 100000, NULL, TRAIN | SAMPLE | BENCH, "chains",
+    { "steps", T_INT, AT(steps), "10", 0, 100000, NULL, TRAIN | SAMPLE | BENCH | EVAL, "chains",
       "gradient steps per chain: M of PYLD-M-N, K of SGLD-K" },
     { "inner", T_INT, AT(inner), "5", 1, 100000, NULL, TRAIN | SAMPLE | BENCH, "chains",
       "moves along each gradient: N of PYLD-M-N, 1 for SGLD" },
@@ -211,12 +211,25 @@ const OptRow config_rows[] = {
       "that are found" },
     { "page", T_INT, AT(page), "100", 1, 10000, NULL, EVAL, "evaluation",
       "images per page of a class's best and worst samples" },
+    { "inception", T_TEXT, AT(inception), "", 0, 0, "FILE", TRAIN | EVAL | FID | MAY_CHANGE,
+      "evaluation", "weights of the Inception network for FID: .pth, .pt or .safetensors; empty: the "
+      "file that `jempp data fetch inception` downloaded" },
+    { "reference", T_TEXT, AT(reference), "train", 0, 0, "NAME", EVAL, "evaluation",
+      "images that the task fid compares samples with: train, test, a folder, or an npz file with "
+      "images (arr_0) or statistics (mu, sigma)" },
+    { "confident", T_NUM, AT(confident), "1", 0.001, 1, NULL, EVAL, "evaluation",
+      "share of the replay buffer, its most confident images, that the task fid takes" },
+    { "per-class", T_FLAG, AT(per_class), "off", 0, 1, NULL, EVAL, "evaluation",
+      "FID of each class too, by predicted class" },
+    { "fid-every", T_NUM, AT(fid_every), "0", 0, 1e6, NULL, TRAIN | MAY_CHANGE, "evaluation",
+      "epochs between FIDs of 5,000 images of the replay buffer, logged; 0: never" },
 
-    { "count", T_INT, AT(count), "64", 1, 1000000, NULL, SAMPLE, "output", "number of images" },
+    { "count", T_INT, AT(count), "64", 1, 1000000, NULL, SAMPLE | EVAL, "output",
+      "number of images; eval: of fresh chains in the task fid" },
     { "class", T_TEXT, AT(classes), "", 0, 0, "NAME,...", SAMPLE, "output",
       "classes to draw, by name or number; empty: all" },
-    { "from", T_CHOICE, AT(from), "fresh", 0, 0, "fresh|buffer|starts|centres", SAMPLE, "output",
-      "new chains, the replay buffer, chain starts, or class means" },
+    { "from", T_CHOICE, AT(from), "fresh", 0, 0, "fresh|buffer|starts|centres", SAMPLE | EVAL,
+      "output", "new chains, the replay buffer, chain starts, or class means" },
     { "best", T_INT, AT(best), "0", 0, 1000000, NULL, SAMPLE, "output",
       "keep the N highest-scoring of --count images; 0: all" },
     { "worst", T_INT, AT(worst), "0", 0, 1000000, NULL, SAMPLE, "output",

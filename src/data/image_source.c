@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/image.h"
 #include "base/md5.h"
+#include "base/npz.h"
 #include "data/formats.h"
 #include <math.h>
 #include <stdio.h>
@@ -54,6 +55,48 @@ static int open_folder(ImageSource *s, const char *dir, Err *err) {
     return 0;
 }
 
+// arr_0 [n][h][w][c] to planes.
+static int read_npz(ImageSource *s, Zip *z, Err *err) {
+    NpzArray a;
+    if (npz_find(z, "arr_0", &a, err)) return -1;
+    if (a.type != ST_U8 || a.rank != 4 || (a.shape[3] != 1 && a.shape[3] != 3) || !a.count ||
+        a.shape[1] > IMAGE_MAX_SIDE || a.shape[2] > IMAGE_MAX_SIDE || a.shape[0] > MAX_PICTURES)
+        return err_set(
+            err, ERR_DATA,
+            "%s: expected arr_0 to be uint8 [n][height][width][1 or 3], at most %d images "
+            "of %d x %d",
+            z->path, MAX_PICTURES, IMAGE_MAX_SIDE, IMAGE_MAX_SIDE);
+    *s = (ImageSource){
+        .n = a.shape[0], .h = (int)a.shape[1], .w = (int)a.shape[2], .c = (int)a.shape[3]
+    };
+    if (memory_check(2 * a.bytes, z->path, err)) return -1;
+    uint8_t *raw = malloc(a.bytes), *x = arena_alloc(&s->arena, a.bytes, 1);
+    int rc =
+        raw && x ? npz_read(z, &a, raw, err) : err_set(err, ERR_MEM, "out of memory for images");
+    const size_t c = (size_t)s->c;
+    for (size_t i = 0; !rc && i < s->n; i++)
+        for (size_t j = 0; j < plane(s); j++)
+            for (size_t k = 0; k < c; k++)
+                x[(i * c + k) * plane(s) + j] = raw[(i * plane(s) + j) * c + k];
+    free(raw);
+    s->x = x;
+    snprintf(s->about, sizeof s->about, "%.500s, %zu images", z->path, s->n);
+    return rc;
+}
+
+static int open_npz(ImageSource *s, const char *path, Err *err) {
+    Zip z;
+    if (zip_open(&z, path, err)) return -1;
+    const int rc = read_npz(s, &z, err);
+    zip_close(&z);
+    return rc;
+}
+
+static int ends_with_npz(const char *name) {
+    const size_t n = strlen(name);
+    return n > 4 && !strcmp(name + n - 4, ".npz");
+}
+
 static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
     char base[sizeof s->set.name], about[400];
     const size_t n = strlen(name), cut = n > 5 && !strcmp(name + n - 5, ":test") ? n - 5 : n;
@@ -70,7 +113,9 @@ static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *er
 
 int source_open(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
     *s = (ImageSource){ 0 };
-    const int rc = dir_exists(name) ? open_folder(s, name, err) : open_set(s, name, o, err);
+    const int rc = dir_exists(name)      ? open_folder(s, name, err)
+                   : ends_with_npz(name) ? open_npz(s, name, err)
+                                         : open_set(s, name, o, err);
     if (rc) source_close(s);
     return rc;
 }
@@ -133,5 +178,58 @@ int source_hash(const ImageSource *s, char hex[33], Err *err) {
     }
     md5_end(&md5, hex);
     free(row);
+    return rc;
+}
+
+// ---- writing -------------------------------------------------------------------------------------------
+
+// Image i with its pixels interleaved, as c channels.
+static int interleave(const ImageSource *s, uint32_t i, uint8_t *planes, uint8_t *dst, Err *err) {
+    if (source_read(s, &i, 1, planes, err)) return -1;
+    for (size_t j = 0; j < plane(s); j++)
+        for (size_t k = 0; k < (size_t)s->c; k++)
+            dst[j * (size_t)s->c + k] = planes[k * plane(s) + j];
+    return 0;
+}
+
+static int write_npz(const ImageSource *s, const char *path, uint8_t *planes, const Image *im,
+                     const Events *ev, Err *err) {
+    const uint64_t shape[] = { s->n, (uint64_t)s->h, (uint64_t)s->w, (uint64_t)s->c };
+    NpzWriter w;
+    int rc = 0;
+    npz_create(&w, path, 1);
+    npz_add(&w, "arr_0", ST_U8, 4, shape);
+    for (uint32_t i = 0; !rc && i < s->n; i++) {
+        rc = stopped(ev, err) || interleave(s, i, planes, im->p, err);
+        if (!rc) npz_write(&w, im->p, plane(s) * (size_t)s->c);
+    }
+    const int end = npz_finish(&w, rc ? NULL : err);           // an incomplete file is not kept
+    return rc ? rc : end;
+}
+
+static int write_folder(const ImageSource *s, const char *dir, uint8_t *planes, const Image *im,
+                        const Events *ev, Err *err) {
+    char path[MAX_PATH], name[32];
+    if (dir_make(dir, err)) return -1;
+    for (uint32_t i = 0; i < s->n; i++) {
+        snprintf(name, sizeof name, "%06u.png", i);
+        if (stopped(ev, err) || interleave(s, i, planes, im->p, err) ||
+            path_join(path, sizeof path, dir, name, err) || image_write_png(im, path, err))
+            return -1;
+        tell_progress(ev, i + 1, s->n, "files", dir);
+    }
+    return 0;
+}
+
+int source_write(const ImageSource *s, const char *path, const Events *ev, Err *err) {
+    Image im;
+    uint8_t *planes = malloc(3 * plane(s) + 1);
+    if (!planes) return err_set(err, ERR_MEM, "out of memory for an image");
+    int rc = image_new(&im, s->w, s->h, s->c, err);
+    if (!rc)
+        rc = ends_with_npz(path) ? write_npz(s, path, planes, &im, ev, err)
+                                 : write_folder(s, path, planes, &im, ev, err);
+    image_free(&im);
+    free(planes);
     return rc;
 }

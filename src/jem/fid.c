@@ -129,15 +129,16 @@ typedef struct {
 
 typedef struct {                // inner products of a chunk of one set's rows with one of another's
     size_t  i, j, m, n;             // first rows and how many
-    double *a, *b, *dot;            // [CHUNK][dim], [CHUNK][dim], [m][n]
+    double *a, *b, *dot;            // [m][dim], [n][dim], [m][n]
     Arena   arena;
 } Pairs;
 
-static int pairs_open(Pairs *p, size_t dim, Err *err) {
+static int pairs_open(Pairs *p, const Rows *x, const Rows *y, Err *err) {
+    const size_t m = x->n < CHUNK ? x->n : CHUNK, n = y->n < CHUNK ? y->n : CHUNK;
     *p = (Pairs){ 0 };
-    p->a = arena_alloc(&p->arena, CHUNK * dim, sizeof *p->a);
-    p->b = arena_alloc(&p->arena, CHUNK * dim, sizeof *p->b);
-    p->dot = arena_alloc(&p->arena, (size_t)CHUNK * CHUNK, sizeof *p->dot);
+    p->a = arena_alloc(&p->arena, m * x->dim, sizeof *p->a);
+    p->b = arena_alloc(&p->arena, n * x->dim, sizeof *p->b);
+    p->dot = arena_alloc(&p->arena, m * n, sizeof *p->dot);
     return arena_ok(&p->arena, "pairs of features", err);
 }
 
@@ -155,7 +156,7 @@ static size_t load_rows(double *dst, const Rows *s, size_t from) {
 static int each_chunk(const Rows *x, const Rows *y, int upper,
                       void (*use)(void *ctx, const Pairs *p), void *ctx, Err *err) {
     Pairs p;
-    int rc = pairs_open(&p, x->dim, err);
+    int rc = pairs_open(&p, x, y, err);
     for (p.i = 0; !rc && p.i < x->n; p.i += CHUNK) {
         p.m = load_rows(p.a, x, p.i);
         for (p.j = upper ? p.i : 0; !rc && p.j < y->n; p.j += CHUNK) {
@@ -231,7 +232,7 @@ int kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, int dim, 
     if (least < 2)
         return err_set(err, ERR_ARG, "found %zu images, a kernel distance needs 2", least);
     *k = (Kid){ .size = least < KID_SUBSET ? (int)least : KID_SUBSET, .n_all = least };
-    k->subsets = subsets;
+    k->subsets = (size_t)k->size == n && n == m ? 1 : subsets;  // all subsets would be the same
     if (check_features(x, n, dim, err) || check_features(y, m, dim, err)) return -1;
     for (int i = 0; i < k->subsets; i++) {
         double v;

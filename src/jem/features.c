@@ -1,0 +1,120 @@
+// features.c - see features.h.
+#include "jem/features.h"
+#include "base/sha256.h"
+#include "base/tensors.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A tensor by its name, for inception_open.
+static int read_weight(void *ctx, const char *name, int rank, const int *dim, float *dst,
+                       Err *err) {
+    St *st = ctx;
+    const StTensor *t = st_find(st, name);
+    uint64_t count = 1;
+    if (!t) return 1;
+    int same = t->rank == rank;
+    for (int i = 0; same && i < rank; i++) {
+        same = t->shape[i] == (uint64_t)dim[i];
+        count *= t->shape[i];
+    }
+    if (!same)
+        return err_set(err, ERR_DATA, "%s: '%s' has another shape than Inception's", st->path,
+                       name);
+    return st_read_f32(st, t, dst, count, err);
+}
+
+// tf32 is a GPU's: bf16, its default, would move the figures.
+static int open_device(FeatureNet *f, const Config *use, Err *err) {
+    char note[256] = "";
+    Err none = { 0 };
+    DevOpts o = config_dev(use);
+    const int asked = config_given(use, "precision"), cuda = !strcmp(use->device, "cuda");
+    if (!asked && (cuda || !strcmp(use->device, "auto"))) {
+        o.precision = PREC_TF32;
+        f->precision = "tf32";
+        if (!dev_open(&f->dev, "cuda", &o, note, cuda ? err : &none)) return 0;
+        if (cuda) return -1;
+        o.precision = PREC_DEFAULT;
+    }
+    if (dev_open(&f->dev, use->device, &o, note, err)) return -1;
+    f->precision = f->dev.be.precision[o.precision];
+    return 0;
+}
+
+int features_open(FeatureNet *f, const Config *use, Err *err) {
+    *f = (FeatureNet){ 0 };
+    const char *dir = use->data_dir[0] ? use->data_dir : NULL;
+    if (use->inception[0]) snprintf(f->path, sizeof f->path, "%s", use->inception);
+    else if (data_inception(f->path, sizeof f->path, dir, err)) return -1;
+    if (sha256_file(f->path, f->sha256, err)) return -1;
+    if (!open_device(f, use, err)) return 0;
+    *f = (FeatureNet){ 0 };
+    return -1;
+}
+
+void features_close(FeatureNet *f) {
+    if (!f->dev.be.name) return;
+    inception_close(&f->net);
+    dev_close(&f->dev);
+    *f = (FeatureNet){ 0 };
+}
+
+int features_prepare(FeatureNet *f, const ImageSource *s, int *has_logits, Err *err) {
+    if (f->net.h != s->h || f->net.w != s->w) {
+        St st;
+        inception_close(&f->net);
+        if (tensors_open(&st, f->path, err)) return -1;
+        const InceptionWeights weights = { read_weight, &st };
+        const int rc = inception_open(&f->net, &f->dev, &weights, s->h, s->w, 0, err);
+        st_close(&st);
+        if (rc) {
+            inception_close(&f->net);
+            return err_prefix(err, "%s", f->path);
+        }
+    }
+    if (has_logits) *has_logits = f->net.has_logits;
+    return 0;
+}
+
+static void to_floats(float *dst, const real *src, size_t n) {
+    for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
+}
+
+typedef struct {                    // host memory of one batch
+    uint32_t *index;
+    uint8_t  *images;
+    real     *x, *logits;
+    Arena     arena;
+} Batch;
+
+static int batch_open(Batch *b, const FeatureNet *f, int with_logits, Err *err) {
+    const size_t n = (size_t)f->net.batch;
+    *b = (Batch){ 0 };
+    b->index = arena_alloc(&b->arena, n, sizeof *b->index);
+    b->images = arena_alloc(&b->arena, n * 3 * (size_t)f->net.h, (size_t)f->net.w);
+    b->x = arena_alloc(&b->arena, n * INCEPTION_FEATURES, sizeof *b->x);
+    if (with_logits) b->logits = arena_alloc(&b->arena, n * INCEPTION_CLASSES, sizeof *b->logits);
+    return arena_ok(&b->arena, "features", err);
+}
+
+int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size_t n, float *x,
+                float *logits, const Events *ev, Err *err) {
+    Batch b = { 0 };
+    int rc = features_prepare(f, s, NULL, err) || batch_open(&b, f, logits != NULL, err);
+    tell_progress(ev, 0, n, "images", s->about);
+    for (size_t i = 0; !rc && i < n;) {
+        const size_t left = n - i, m = left < (size_t)f->net.batch ? left : (size_t)f->net.batch;
+        for (size_t k = 0; k < m; k++) b.index[k] = index ? index[i + k] : (uint32_t)(i + k);
+        rc = stopped(ev, err) || source_read(s, b.index, m, b.images, err) ||
+             inception_run(&f->net, b.images, (int)m, b.x, b.logits, err);
+        if (rc) break;
+        to_floats(x + i * INCEPTION_FEATURES, b.x, m * INCEPTION_FEATURES);
+        if (logits) to_floats(logits + i * INCEPTION_CLASSES, b.logits, m * INCEPTION_CLASSES);
+        i += m;
+        tell_progress(ev, i, n, "images", s->about);
+    }
+    arena_free(&b.arena);
+    return rc ? -1 : 0;
+}

@@ -1,0 +1,26 @@
+// features.h - images through the Inception network of FID: 2048 numbers per image, and logits where
+// the weights have the softmax layer.
+#ifndef FEATURES_H
+#define FEATURES_H
+#include "base/events.h"
+#include "conf/config.h"
+#include "data/image_source.h"
+#include "net/inception.h"
+
+typedef struct {
+    Dev       dev;
+    Inception net;                  // open for images of the last size that was asked for
+    const char *precision;          // of its products: "fp32"
+    char      path[512], sha256[65];    // the weights' file
+} FeatureNet;
+
+// Weights: use->inception, else where `jempp data fetch inception` puts them. On a GPU products are
+// in tf32 unless use->precision was given: bf16 would move the figures.
+int  features_open(FeatureNet *f, const Config *use, Err *err);
+void features_close(FeatureNet *f);
+// Whether the weights give logits. Opens the network for images of the source's size.
+int  features_prepare(FeatureNet *f, const ImageSource *s, int *has_logits, Err *err);
+// x[n][2048] and, where not NULL, logits[n][1008] of images index[0 .. n) (NULL: the first n).
+int  features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size_t n, float *x,
+                 float *logits, const Events *ev, Err *err);
+#endif

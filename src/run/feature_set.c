@@ -1,0 +1,240 @@
+// feature_set.c - see feature_set.h.
+#include "run/feature_set.h"
+#include "base/file.h"
+#include "base/npz.h"
+#include "base/safetensors.h"
+#include "data/formats.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIM = INCEPTION_FEATURES };
+
+void feature_set_free(FeatureSet *s) {
+    moments_free(&s->moments);
+    free(s->x);
+    free(s->logits);
+    free(s->y);
+    *s = (FeatureSet){ 0 };
+}
+
+static int alloc_rows(FeatureSet *s, size_t n, int logits, int labels, Err *err) {
+    s->n_x = n;
+    if (memory_check(n * DIM * sizeof *s->x, "features of images", err)) return -1;
+    s->x = malloc(n * DIM * sizeof *s->x + 1);
+    if (logits) s->logits = malloc(n * INCEPTION_CLASSES * sizeof *s->logits + 1);
+    if (labels) s->y = malloc(n * sizeof *s->y + 1);
+    return s->x && (s->logits || !logits) && (s->y || !labels)
+               ? 0
+               : err_set(err, ERR_MEM, "out of memory for features of %zu images", n);
+}
+
+int feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with_logits,
+                const Events *ev, Err *err) {
+    *s = (FeatureSet){ 0 };
+    snprintf(s->about, sizeof s->about, "%s", from->about);
+    int has_logits = 0;
+    int rc = features_prepare(f, from, &has_logits, err) ||
+             alloc_rows(s, from->n, with_logits && has_logits, from->y != NULL, err) ||
+             features_of(f, from, NULL, from->n, s->x, s->logits, ev, err) ||
+             moments_of(&s->moments, s->x, from->n, DIM, err);
+    if (!rc && s->y) memcpy(s->y, from->y, from->n * sizeof *s->y);
+    if (rc) feature_set_free(s);
+    return rc ? -1 : 0;
+}
+
+// ---- references, and their cache ---------------------------------------------------------------------
+
+// HOME/fid/IMAGES-WEIGHTS-PRECISION.safetensors: what a figure's reference depends on.
+static int cache_path(char dst[MAX_PATH], const FeatureNet *f, const ImageSource *from, Err *err) {
+    char home[MAX_PATH], dir[MAX_PATH], md5[33], name[128];
+    if (data_home(home, err) || path_join(dir, sizeof dir, home, "fid", err) ||
+        dir_make(dir, err) || source_hash(from, md5, err))
+        return -1;
+    snprintf(name, sizeof name, "%s-%.8s-%s.safetensors", md5, f->sha256, f->precision);
+    return path_join(dst, MAX_PATH, dir, name, err);
+}
+
+static int has_shape(const StTensor *t, int rank, uint64_t rows, uint64_t columns) {
+    return t && t->rank == rank && t->shape[0] == rows && (rank == 1 || t->shape[1] == columns);
+}
+
+static int read_cache(FeatureSet *s, const char *path, size_t n, Err *err) {
+    St st;
+    if (st_open(&st, path, err)) return -1;
+    const StTensor *mean = st_find(&st, "mu"), *cov = st_find(&st, "sigma"),
+                   *x = st_find(&st, "features");
+    const size_t rows = n < FID_REFERENCES ? n : FID_REFERENCES;
+    int rc = has_shape(mean, 1, DIM, 0) && has_shape(cov, 2, DIM, DIM) && has_shape(x, 2, rows, DIM)
+                 ? 0
+                 : err_set(err, ERR_DATA, "%s: not a cache of features", path);
+    s->moments = (Moments){ .n = n, .dim = DIM };
+    if (!rc) rc = alloc_rows(s, rows, 0, 0, err);
+    if (!rc) {
+        s->moments.mean = malloc(DIM * sizeof(double));
+        s->moments.cov = malloc((size_t)DIM * DIM * sizeof(double));
+        rc = s->moments.mean && s->moments.cov
+                 ? st_read_f64(&st, mean, s->moments.mean, DIM, err) ||
+                       st_read_f64(&st, cov, s->moments.cov, (uint64_t)DIM * DIM, err) ||
+                       st_read_f32(&st, x, s->x, rows * DIM, err)
+                 : err_set(err, ERR_MEM, "out of memory for statistics");
+    }
+    st_close(&st);
+    return rc;
+}
+
+static int write_cache(const FeatureSet *s, const char *path, Err *err) {
+    const uint64_t dim = DIM, square[] = { DIM, DIM }, rows[] = { s->n_x, DIM };
+    char n[32];
+    snprintf(n, sizeof n, "%zu", s->moments.n);
+    StWriter w = st_create(path);
+    st_meta_add(&w, "images", s->about);
+    st_meta_add(&w, "n", n);
+    st_declare(&w, "mu", ST_F64, 1, &dim);
+    st_declare(&w, "sigma", ST_F64, 2, square);
+    st_declare(&w, "features", ST_F32, 2, rows);
+    st_write(&w, s->moments.mean, DIM * sizeof(double));
+    st_write(&w, s->moments.cov, (size_t)DIM * DIM * sizeof(double));
+    st_write(&w, s->x, s->n_x * DIM * sizeof *s->x);
+    return st_finish(&w, err);
+}
+
+// Keeps a random choice of the features: the images of a set may lie class by class.
+static int keep_some(FeatureSet *s, Err *err) {
+    if (s->n_x <= FID_REFERENCES) return 0;
+    uint32_t *row = choose_images(s->n_x, FID_REFERENCES, 0, 0, err);
+    float *x = malloc((size_t)FID_REFERENCES * DIM * sizeof *x);
+    const int rc = !row ? -1 : !x ? err_set(err, ERR_MEM, "out of memory for features") : 0;
+    for (size_t i = 0; !rc && i < FID_REFERENCES; i++)
+        memcpy(x + i * DIM, s->x + row[i] * (size_t)DIM, DIM * sizeof *x);
+    free(row);
+    if (rc) {
+        free(x);
+        return -1;
+    }
+    free(s->x);
+    free(s->y);
+    s->x = x;
+    s->y = NULL;
+    s->n_x = FID_REFERENCES;
+    return 0;
+}
+
+int feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, const Events *ev,
+                      Err *err) {
+    char path[MAX_PATH], line[MAX_PATH + sizeof err->msg + 64];
+    Err none = { 0 };
+    *s = (FeatureSet){ 0 };
+    const int cache = !cache_path(path, f, from, &none);
+    if (cache && file_exists(path)) {
+        snprintf(s->about, sizeof s->about, "%s", from->about);
+        if (!read_cache(s, path, from->n, &none)) return 0;
+        feature_set_free(s);
+        snprintf(line, sizeof line, "%s; computed anew", none.msg);
+        tell_line(ev, line);
+    }
+    if (feature_set(s, f, from, 0, ev, err)) return -1;
+    if (keep_some(s, err)) {
+        feature_set_free(s);
+        return -1;
+    }
+    none = (Err){ 0 };
+    if (cache && !write_cache(s, path, &none)) return 0;
+    snprintf(line, sizeof line, "statistics are not kept for the next time: %s", none.msg);
+    tell_line(ev, line);
+    return 0;
+}
+
+// ---- statistics of other programs ---------------------------------------------------------------------
+
+int feature_is_statistics(const char *path) {
+    Zip z;
+    const size_t n = strlen(path);
+    if (n < 5 || strcmp(path + n - 4, ".npz") != 0 || zip_open(&z, path, NULL)) return 0;
+    const int yes = npz_has(&z, "mu");
+    zip_close(&z);
+    return yes;
+}
+
+static int read_statistics(FeatureSet *s, Zip *z, Err *err) {
+    NpzArray mean, cov;
+    if (npz_find(z, "mu", &mean, err) || npz_find(z, "sigma", &cov, err)) return -1;
+    if (mean.rank != 1 || mean.shape[0] != DIM || cov.rank != 2 || cov.shape[0] != DIM ||
+        cov.shape[1] != DIM)
+        return err_set(err, ERR_DATA, "%s: expected mu of %d numbers and sigma of %d x %d", z->path,
+                       DIM, DIM, DIM);
+    s->moments = (Moments){ .dim = DIM };
+    s->moments.mean = malloc(DIM * sizeof(double));
+    s->moments.cov = malloc((size_t)DIM * DIM * sizeof(double));
+    if (!s->moments.mean || !s->moments.cov)
+        return err_set(err, ERR_MEM, "out of memory for statistics");
+    return npz_read_f64(z, &mean, s->moments.mean, err) ||
+           npz_read_f64(z, &cov, s->moments.cov, err);
+}
+
+int feature_statistics(FeatureSet *s, const char *path, Err *err) {
+    Zip z;
+    *s = (FeatureSet){ 0 };
+    if (zip_open(&z, path, err)) return -1;
+    snprintf(s->about, sizeof s->about, "%.500s, statistics", path);
+    const int rc = read_statistics(s, &z, err);
+    zip_close(&z);
+    if (rc) feature_set_free(s);
+    return rc;
+}
+
+// ---- figures -------------------------------------------------------------------------------------------
+
+static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uint64_t seed,
+                    Err *err) {
+    Kid kid;
+    Prdc prdc;
+    // a choice of samples would be no better than the first: chains have no order
+    const size_t most = FID_REFERENCES, n = a->n_x < most ? a->n_x : most,
+                 m = b->n_x < most ? b->n_x : most;
+    if (kid_of(&kid, a->x, n, b->x, m, DIM, KID_SUBSETS, seed, err)) return -1;
+    f->kid = kid.mean;
+    f->kid_sd = kid.sd;
+    f->kid_all = kid.all;
+    if (n <= PRDC_NEAREST || m <= PRDC_NEAREST) return 0;
+    if (prdc_of(&prdc, b->x, m, a->x, n, DIM, PRDC_NEAREST, err)) return -1;
+    f->precision = prdc.precision;
+    f->recall = prdc.recall;
+    f->density = prdc.density;
+    f->coverage = prdc.coverage;
+    return 0;
+}
+
+static int score_of(FidFigures *f, const FeatureSet *s, uint64_t seed, Err *err) {
+    uint32_t *order = choose_images(s->n_x, s->n_x, seed, 0, err);
+    InceptionScore score;
+    const int rc =
+        order ? inception_score(&score, s->logits, s->n_x, INCEPTION_CLASSES, order, IS_SPLITS, err)
+              : -1;
+    free(order);
+    if (rc) return -1;
+    f->is = score.mean;
+    f->is_sd = score.sd;
+    return 0;
+}
+
+int fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *reference, uint64_t seed,
+                Err *err) {
+    *f = (FidFigures){ (double)images->moments.n,
+                       (double)reference->moments.n,
+                       NAN,
+                       NAN,
+                       NAN,
+                       NAN,
+                       NAN,
+                       NAN,
+                       NAN,
+                       NAN,
+                       NAN,
+                       NAN };
+    if (frechet_distance(&f->fid, &images->moments, &reference->moments, err)) return -1;
+    if (images->x && reference->x && pairs_of(f, images, reference, seed, err)) return -1;
+    if (images->logits && images->n_x >= IS_SPLITS && score_of(f, images, seed, err)) return -1;
+    return 0;
+}
