@@ -99,17 +99,19 @@ static void add_means(const Draft *d, Panel *p, LogColumn k, double scale, Ink i
     add(p, PLOT_LINE, ink, label, n, x, y);
 }
 
-static void add_valid(const Draft *d, Panel *p) {
+// A column that few steps have, such as those at the end of an epoch.
+static void add_points(const Draft *d, Panel *p, LogColumn k, double scale, Ink ink,
+                       const char *label) {
     const Log *log = &d->r->log;
     double *x = arena_alloc(d->arena, (size_t)log->n, sizeof *x);
     double *y = arena_alloc(d->arena, (size_t)log->n, sizeof *y);
     int n = 0;
     for (int i = 0; x && y && i < log->n; i++) {
-        if (!isfinite(log->column[LOG_VALID][i])) continue;
+        if (!isfinite(log->column[k][i])) continue;
         x[n] = log->column[LOG_EPOCH][i];
-        y[n++] = 100 * log->column[LOG_VALID][i];
+        y[n++] = scale * log->column[k][i];
     }
-    if (n) add(p, PLOT_LINE, INK_RED, "validation", n, x, y);
+    if (n) add(p, PLOT_LINE, ink, label, n, x, y);
 }
 
 // Runs without chains log zeros there, older ones nothing.
@@ -122,12 +124,12 @@ static int has(const Log *log, LogColumn k) {
 static int curves(const Draft *d) {
     const Log *log = &d->r->log;
     if (!log->n) return 0;
-    const int chains = has(log, LOG_FXQ), n = chains ? 4 : 3;
+    const int chains = has(log, LOG_FXQ), fid = has(log, LOG_FID), n = (chains ? 4 : 3) + fid;
     Panel *p = panels(d, n, 2, 960, 320);
     if (!p) return 1;
     p[0] = (Panel){ .title = "Accuracy, %", .y_hi = 100 };
     add_means(d, &p[0], LOG_ACCURACY, 100, INK_BLUE, "training batches");
-    add_valid(d, &p[0]);
+    add_points(d, &p[0], LOG_VALID, 100, INK_RED, "validation");
     p[1] = (Panel){ .title = "Loss" };
     add_means(d, &p[1], LOG_LOSS, 1, INK_BLUE, "loss");
     add_means(d, &p[1], LOG_CE, 1, INK_RED, "cross-entropy");
@@ -142,6 +144,10 @@ static int curves(const Draft *d) {
     } else {
         p[2] = (Panel){ .title = "Learning rate" };
         add_means(d, &p[2], LOG_LR, 1, INK_GREEN, "rate");
+    }
+    if (fid) {
+        p[n - 1] = (Panel){ .title = "FID of the replay buffer" };
+        add_points(d, &p[n - 1], LOG_FID, 1, INK_BLUE, "5,000 images against the training set");
     }
     double end = log->column[LOG_EPOCH][log->n - 1];
     for (int i = 0; i < log->n_diverged; i++) end = fmax(end, log->diverged_epoch[i]);

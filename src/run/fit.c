@@ -36,8 +36,10 @@ static void show_progress(TrainRun *r) {
         n += snprintf(r->text + n, sizeof r->text - (size_t)n, "  f(x) %.2f  f(xq) %.2f",
                       (double)row[ROW_FX], (double)row[ROW_FXQ]);
     if (!isnan(r->valid_accuracy))
-        snprintf(r->text + n, sizeof r->text - (size_t)n, "  valid %.2f %%",
-                 100 * r->valid_accuracy);
+        n += snprintf(r->text + n, sizeof r->text - (size_t)n, "  valid %.2f %%",
+                      100 * r->valid_accuracy);
+    if (!isnan(r->fid_value))
+        snprintf(r->text + n, sizeof r->text - (size_t)n, "  FID %.1f", r->fid_value);
     r->ev->progress(r->ev->ctx, r->shown, r->t.step, r->total, "it", r->text);
 }
 
@@ -71,7 +73,7 @@ static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int 
     const uint64_t step = r->t.step;
     const int validate = (epoch_over || last) && step != r->state.validated;
     show_progress(r);
-    if (!validate) run_write_log(r, NAN);
+    if (!validate) run_write_log(r, NAN, NAN);
     if (validate && run_end_epoch(r, err)) return -1;
     *stopped = !last && stop_asked(r->ev);
     const int save = validate || (step > r->saved_step && (*stopped || checkpoint_due(r)));
@@ -154,7 +156,7 @@ static int fit_open(TrainRun *r, Err *err) {
              run_folder_lock(r->out, r->cfg.resume, &r->lock, err);
     if (!rc && r->cfg.resume)
         rc = run_find_checkpoint(r, 0, path, err) || run_resume_options(r, path, &tuning, err);
-    if (!rc) rc = config_check(&r->cfg, err) || load_data(r, err);
+    if (!rc) rc = config_check(&r->cfg, err) || run_fid_check(r, err) || load_data(r, err);
     DevOpts o = config_dev(&r->cfg);
     o.tuning = tuning;
     o.events = r->ev;
@@ -182,6 +184,7 @@ static int fit_open(TrainRun *r, Err *err) {
 }
 
 static void fit_close(TrainRun *r) {
+    run_fid_close(r);
     scorer_close(&r->scorer);
     if (r->dev.be.name) bytes_free(&r->valid_bytes, &r->dev);
     trainer_close(&r->t);
@@ -202,7 +205,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     r->cfg = *c;
     r->ev = events;
     r->lock = -1;
-    r->valid_accuracy = NAN;
+    r->valid_accuracy = r->fid_value = NAN;
     r->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = fit_open(r, err);

@@ -138,7 +138,9 @@ int run_end_epoch(TrainRun *r, Err *err) {
     }
     swap_average(t);
     t->dev->be.copy_in(t->dev, t->state, &keep, sizeof keep);
-    run_write_log(r, r->valid_accuracy);
+    const int due = !rc && run_fid_due(r);
+    if (due) r->fid_value = run_fid(r);
+    run_write_log(r, r->valid_accuracy, due ? r->fid_value : NAN);
     note_margin(r);
     return rc || sample_grid(r, err) || dev_check(t->dev, err);
 }

@@ -29,6 +29,8 @@ typedef struct {
     double   valid_accuracy;         // the latest, or NaN
     uint64_t over_margin, counted;   // steps of this epoch over --px-margin, of so many
     int      told_over_margin;
+    double   fid_value;              // the latest FID of the replay buffer, or NaN
+    struct FitFid *fid;              // what it needs, once there was one
     char     text[200];              // the live line
 } TrainRun;
 
@@ -41,12 +43,18 @@ int  run_save(TrainRun *r, Err *err);
 int  run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err);
 // Options of a resumed run: its own, and those given now that may change. *tuning is malloc'd.
 int  run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err);
-// Writes to the log all steps before the current one. valid: the accuracy after the last, or NaN.
-void run_write_log(TrainRun *r, double valid);
+// Writes to the log all steps before the current one. valid, fid: measured after the last, or NaN.
+void run_write_log(TrainRun *r, double valid, double fid);
 
 // fit_epoch.c: validation, the best model, a picture of the replay buffer; test accuracy
 int  run_end_epoch(TrainRun *r, Err *err);
 int  run_test_best(TrainRun *r, double *accuracy, double *ece, Err *err);
+
+// fit_fid.c: FID of 5,000 images of the replay buffer (--fid-every)
+int  run_fid_check(const TrainRun *r, Err *err);    // whether what it needs is there
+int  run_fid_due(const TrainRun *r);                // at this end of an epoch
+double run_fid(TrainRun *r);                        // NaN where it failed; says why
+void run_fid_close(TrainRun *r);
 
 // fit_recover.c: back to a checkpoint after a divergence (HALT_...), or an error after too many
 int  run_roll_back(TrainRun *r, int reason, Err *err);

@@ -86,15 +86,16 @@ static int write_record(TrainRun *r, Err *err) {
     return writer_close(&w, err);
 }
 
-void run_write_log(TrainRun *r, double valid) {
+void run_write_log(TrainRun *r, double valid, double fid) {
     real row[N_ROW] = { 0 };
     while (r->log.next < r->t.step) {
         const uint64_t step = r->log.next;
         trainer_row(&r->t, step, row);
         r->over_margin += row[ROW_FX] - row[ROW_FXQ] > r->t.watch.px_margin;
         r->counted++;
+        const int last = step + 1 == r->t.step;
         train_log_add(&r->log, (double)(step + 1) / (double)r->t.per_epoch, run_seconds(r), row,
-                      step + 1 == r->t.step ? valid : NAN);
+                      last ? valid : NAN, last ? fid : NAN);
     }
 }
 
@@ -104,7 +105,7 @@ int run_save(TrainRun *r, Err *err) {
     const int past = r->t.step > r->diverged_step && r->t.step > r->saved_step;
     char last[RUN_PATH], prev[RUN_PATH];
     if (run_path(last, r->out, RUN_LAST, err) || run_path(prev, r->out, RUN_PREV, err)) return -1;
-    run_write_log(r, NAN);
+    run_write_log(r, NAN, NAN);
     if (train_log_flush(&r->log, err)) return -1;
     RunState now = r->state;
     now.seconds = run_seconds(r);

@@ -15,6 +15,7 @@ const char *const log_name[N_LOG] = {
     [LOG_ACCURACY] = "accuracy", [LOG_FX] = "fx",
     [LOG_FXQ] = "fxq",           [LOG_GAP] = "gap",
     [LOG_CLIMB] = "climb",       [LOG_VALID] = "valid_accuracy",
+    [LOG_FID] = "fid",
 };
 
 // The value of the device's row that each shows (-1: none of them), and how it is printed: so many
@@ -34,18 +35,32 @@ static const struct {
     [LOG_GAP] = { ROW_GAP, 5, 0 },
     [LOG_CLIMB] = { ROW_CLIMB, 4, 0 },
     [LOG_VALID] = { -1, 4, 1 },
+    [LOG_FID] = { -1, 3, 1 },
 };
 
-static void head_line(char *dst, size_t n) {
+static void head_line(char *dst, size_t n, int columns_in) {
     size_t at = 0;
-    for (int k = 0; k < N_LOG; k++)
-        at += (size_t)snprintf(dst + at, n - at, "%s%c", log_name[k], k + 1 < N_LOG ? '\t' : '\n');
+    for (int k = 0; k < columns_in; k++)
+        at += (size_t)snprintf(dst + at, n - at, "%s%c", log_name[k],
+                               k + 1 < columns_in ? '\t' : '\n');
+}
+
+// How many columns a log with this first line has; 0: it is not one of ours. Columns are only ever
+// added at the end.
+static int columns_of(const char *line) {
+    char head[256];
+    for (int n = N_LOG; n > LOG_VALID; n--) {
+        head_line(head, sizeof head, n);
+        if (!strcmp(line, head)) return n;
+    }
+    return 0;
 }
 
 int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     char line[512], head[256];
     train_log_close(log);
-    head_line(head, sizeof head);
+    head_line(head, sizeof head, N_LOG);
+    log->n_column = N_LOG;
     if (run_path(log->path, dir, RUN_LOG, err)) return -1;
     log->f = fopen(log->path, "r+");
     if (!log->f) log->f = fopen(log->path, "w+");
@@ -53,8 +68,9 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     long keep = 0;
     while (fgets(line, sizeof line, log->f)) {
         const int first = keep == 0, whole = strchr(line, '\n') != NULL;
-        if (!whole || (first && strcmp(line, head)) || (!first && strtoull(line, NULL, 10) >= step))
-            break;
+        const int n_column = first ? columns_of(line) : log->n_column;
+        if (!whole || !n_column || (!first && strtoull(line, NULL, 10) >= step)) break;
+        log->n_column = n_column;
         keep = ftell(log->f);
     }
     if (fseek(log->f, keep, SEEK_SET) || ftruncate(fileno(log->f), keep))
@@ -64,20 +80,21 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     return 0;
 }
 
-void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW],
-                   double valid) {
+void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW], double valid,
+                   double fid) {
     const double other[N_LOG] = { [LOG_STEP] = (double)log->next,
                                   [LOG_EPOCH] = epoch,
                                   [LOG_SECONDS] = seconds,
-                                  [LOG_VALID] = valid };
+                                  [LOG_VALID] = valid,
+                                  [LOG_FID] = fid };
     double value[N_LOG];
     for (int k = 0; k < N_LOG; k++) {
         char text[400] = "";            // the largest double has 309 digits
         const double v = columns[k].row >= 0 ? (double)row[columns[k].row] : other[k];
-        if (k != LOG_VALID || !isnan(v))
+        if ((k != LOG_VALID && k != LOG_FID) || !isnan(v))
             snprintf(text, sizeof text, columns[k].fixed ? "%.*f" : "%.*g", columns[k].digits, v);
         value[k] = text[0] ? strtod(text, NULL) : NAN;
-        fprintf(log->f, k ? "\t%s" : "%s", text);
+        if (k < log->n_column) fprintf(log->f, k ? "\t%s" : "%s", text);
     }
     fputc('\n', log->f);
     tell_row(log->ev, N_LOG, log_name, value);

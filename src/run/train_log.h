@@ -8,7 +8,7 @@
 
 typedef enum {
     LOG_STEP, LOG_EPOCH, LOG_SECONDS, LOG_LR, LOG_LOSS, LOG_CE, LOG_ACCURACY, LOG_FX, LOG_FXQ,
-    LOG_GAP, LOG_CLIMB, LOG_VALID, N_LOG
+    LOG_GAP, LOG_CLIMB, LOG_VALID, LOG_FID, N_LOG
 } LogColumn;
 
 extern const char *const log_name[N_LOG];       // of the columns, as in the file's first line
@@ -16,15 +16,17 @@ extern const char *const log_name[N_LOG];       // of the columns, as in the fil
 typedef struct {
     FILE    *f;                     // NULL: closed
     uint64_t next;                  // the first step that is not in the file yet
+    int      n_column;              // a log that an earlier version began may have fewer than N_LOG
     char     path[600];
     const Events *ev;               // its row gets every line, as numbers; may be NULL
 } TrainLog;
 
 // Opens the run folder's log for appending, cut back to the lines before `step`.
 int  train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err);
-// Appends step log->next. row: its device row; valid: the validation accuracy after it, or NaN.
+// Appends step log->next. row: its device row; valid, fid: the validation accuracy and the replay
+// buffer's FID after it, or NaN.
 void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW],
-                   double valid);
+                   double valid, double fid);
 int  train_log_flush(TrainLog *log, Err *err);
 void train_log_close(TrainLog *log);
 #endif

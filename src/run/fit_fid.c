@@ -1,0 +1,95 @@
+// fit_fid.c - FID of the replay buffer while a run trains (--fid-every).
+#include "base/file.h"
+#include "data/run_data.h"
+#include "run/feature_set.h"
+#include "run/fit_run.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { IMAGES = 5000 };
+
+struct FitFid {
+    FeatureNet net;
+    FeatureSet reference;
+};
+
+int run_fid_check(const TrainRun *r, Err *err) {
+    char path[512];
+    const Config *c = &r->cfg;
+    if (!(c->fid_every > 0)) return 0;
+    if (c->px == PX_NONE)
+        return err_set(err, ERR_ARG, "--fid-every: without chains (--px none) there is no buffer");
+    if (!c->inception[0])
+        return data_inception(path, sizeof path, c->data_dir[0] ? c->data_dir : NULL, err);
+    if (file_exists(c->inception)) return 0;
+    return err_set(err, ERR_IO, "--inception %s: no such file", c->inception);
+}
+
+int run_fid_due(const TrainRun *r) {
+    const double every = r->cfg.fid_every, epoch = (double)r->t.step / (double)r->t.per_epoch;
+    if (!(every > 0) || !has_chains(&r->t) || !r->t.step) return 0;
+    return floor(epoch / every) > floor((epoch - 1) / every) || r->t.step >= r->total;
+}
+
+void run_fid_close(TrainRun *r) {
+    if (!r->fid) return;
+    features_close(&r->fid->net);
+    feature_set_free(&r->fid->reference);
+    free(r->fid);
+    r->fid = NULL;
+}
+
+// The network, and the features of the training set: of all its images, as `jempp eval` has it.
+static int fid_open(TrainRun *r, Err *err) {
+    const DataOpts o = data_opts(&r->cfg);
+    ImageSource s;
+    r->fid = calloc(1, sizeof *r->fid);
+    if (!r->fid) return err_set(err, ERR_MEM, "out of memory for FID");
+    if (features_open(&r->fid->net, &r->cfg, err) || source_open(&s, r->cfg.data, &o, err))
+        return -1;
+    const int rc = feature_reference(&r->fid->reference, &r->fid->net, &s, r->ev, err);
+    source_close(&s);
+    return rc;
+}
+
+// Slots of the buffer, evenly spread over it, as bytes.
+static int buffer_images(const TrainRun *r, ImageSource *s, Err *err) {
+    const Trainer *t = &r->t;
+    const size_t dim = t->replay.dim;
+    const int n = t->replay.n < IMAGES ? t->replay.n : IMAGES;
+    real *row = malloc(dim * sizeof *row);
+    float *x = malloc((size_t)n * dim * sizeof *x);
+    int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for the replay buffer");
+    for (int i = 0; !rc && i < n; i++) {
+        t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim,
+                            dim * sizeof *row);
+        for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
+    }
+    if (!rc) rc = dev_check(t->dev, err);
+    if (!rc)
+        rc = source_of_floats(s, x, (size_t)n, t->data.c, t->data.side, "FID of the replay buffer",
+                              err);
+    free(row);
+    free(x);
+    return rc;
+}
+
+static int measure(TrainRun *r, double *fid, Err *err) {
+    ImageSource s;
+    FeatureSet f = { 0 };
+    if ((!r->fid && fid_open(r, err)) || buffer_images(r, &s, err)) return -1;
+    int rc = feature_set(&f, &r->fid->net, &s, 0, r->ev, err);
+    if (!rc) rc = frechet_distance(fid, &f.moments, &r->fid->reference.moments, err);
+    feature_set_free(&f);
+    source_close(&s);
+    return rc;
+}
+
+double run_fid(TrainRun *r) {
+    double fid = NAN;
+    Err why = { 0 };
+    if (!measure(r, &fid, &why)) return fid;
+    run_fid_close(r);
+    if (!stop_asked(r->ev)) run_say(r, "note: no FID this time: %s", why.msg);
+    return NAN;
+}
