@@ -126,6 +126,14 @@ JEMPP_API int    jempp_check_picture(const char *path, int force, JemppErr *err)
 // Writes a grid of images as PNG or WebP, by the path's suffix.
 JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
                                   const char *path, JemppErr *err);
+// Whether a path stands for images one by one: FILE.npz, or a folder, with / at its end or existing.
+JEMPP_API int    jempp_is_images(const char *path);
+// Fails if, without force, another kind of file is there.
+JEMPP_API int    jempp_check_images(const char *path, int force, JemppErr *err);
+// Writes images one by one, rounded to bytes: to FILE.npz as arr_0 [n][side][side][channels], else to
+// a folder as 000000.png, ...
+JEMPP_API int    jempp_write_images(const Jempp *j, const float *images, int n, const char *path,
+                                    const JemppEvents *ev, JemppErr *err);
 // A grid as coloured text for a terminal; free() it.
 JEMPP_API char  *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width);
 // Writes the model alone. The path ends in .safetensors; unless the options say force, it is neither
@@ -139,6 +147,8 @@ JEMPP_API char  *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *
 // ---- the other commands: text or, with the option json, JSON; free() it. NULL on failure.
 JEMPP_API char *jempp_info(const JemppOptions *o, JemppErr *err);
 JEMPP_API char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
+// FID and its relatives between the images that the two files of the options name.
+JEMPP_API char *jempp_fid(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 JEMPP_API char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 // Writes a run's figures and its page (the option out, else report.html in the folder).
 JEMPP_API char *jempp_report(const JemppOptions *o, JemppErr *err);

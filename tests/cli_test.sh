@@ -37,7 +37,7 @@ is_json() {
 expect 0 'Commands:' --help
 expect 0 'Commands:' help
 commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out)
-[ "$(echo $commands)" = "train sample eval predict export info bench report data" ] || bad "commands: $commands"
+[ "$(echo $commands)" = "train sample eval predict export info bench report fid data" ] || bad "commands: $commands"
 for c in $commands; do
     expect 0 "jempp $c - " "$c" --help
     grep -q '^Usage:' out && grep -q '^Examples:' out && grep -q '^Options, ' out || bad "jempp $c --help"
@@ -163,6 +163,22 @@ cmp -s liar.png kept.safetensors || bad "a model was overwritten"
 expect 0 'liar.png: 10 images' sample run --from centres --out liar.png --force
 expect 0 'liar.png: 10 images' sample run --from centres --out liar.png
 expect 2 'kept.safetensors: expected a name that ends in .png or .webp' sample run --count 1 --steps 1 --animation kept.safetensors
+expect 0 'one/: 10 images' sample run --from centres --out one/
+[ "$(ls one | tr '\n' ' ')" = "$(printf '%06d.png ' {0..9})" ] || bad "single images are $(ls one)"
+expect 0 'all.npz: 10 images' sample run --from centres --out all.npz
+expect 0 'all.npz: 10 images' sample run --from centres --out all.npz
+cp grid.png liar.npz
+expect 2 'liar.npz: exists and is no npz file' sample run --from centres --out liar.npz
+if python3 -c 'import numpy' 2>/dev/null; then
+    python3 -c 'import numpy as np; a = np.load("all.npz")["arr_0"]
+assert a.dtype == np.uint8 and a.ndim == 4 and a.shape[0] == 10 and a.shape[3] in (1, 3), (a.dtype, a.shape)' ||
+        bad "NumPy does not read what was written"
+fi
+expect 2 'fid: expected images and their reference' fid
+expect 2 "found 'one' alone" fid one
+expect 1 'jempp data fetch inception' fid one all.npz --device cpu
+expect 1 'jempp data fetch inception' eval run --tasks fid
+expect 1 'jempp data fetch inception' train --data shapes --fid-every 1 --out norun
 expect 0 'still.webp: 10 images' sample run --from centres --out still.webp
 [ "$(head -c 12 still.webp | tail -c 4)" = WEBP ] || bad "still.webp is no WebP"
 cp run/best.safetensors best.copy
@@ -239,7 +255,8 @@ expect 0 'top-1' eval run $quick --tasks acc
 ! grep -q '"ood"' run/eval.json || bad "results of another model were kept"
 
 # ---- refused before anything is computed
-expect 2 "--tasks: found 'fid'" eval run --tasks acc,fid
+expect 2 "--tasks: found 'frob'" eval run --tasks acc,frob
+expect 0 'task fid left out: no weights' eval run --tasks acc,fid
 expect 2 'no such image set' eval run --tasks ood --ood frobnicate
 expect 2 'no such folder' eval run --tasks ood --ood folder:nosuch
 mkdir empty

@@ -486,7 +486,7 @@ static void an_option_is_described_for_the_command_that_is_asked(void **state) {
     assert_non_null(train);
     assert_non_null(sample);
     assert_non_null(strstr(train, "run folder to create"));
-    assert_non_null(strstr(sample, "PNG file to write: the images as a grid [samples.png]"));
+    assert_non_null(strstr(sample, "file to write: a grid (.png, .webp)"));
     assert_null(strstr(sample, "run folder to create"));
     assert_non_null(strstr(sample, "gradient steps of a fresh chain [40]"));
     free(train);

@@ -481,7 +481,7 @@ static void the_page_of_a_bare_run_says_what_is_missing(void **state) {
     put("log.tsv", LOG);
     write_report("");
     char *html = page_text("report.html"), command[200];
-    assert_int_equal(count_words(html, " --tasks "), 6);
+    assert_int_equal(count_words(html, " --tasks "), 7);
     assert_null(strstr(html, "paper"));                     // there is nothing to compare with
     // the folder's name has a space and a quote in it, and the command is still one to copy
     snprintf(command, sizeof command,
@@ -489,6 +489,48 @@ static void the_page_of_a_bare_run_says_what_is_missing(void **state) {
              strrchr(dir, '\'') + 1);
     assert_non_null(strstr(html, command));
     free(html);
+}
+
+static void fid_stands_beside_the_papers_with_its_weights(void **state) {
+    (void)state;
+    char *text =
+        edited(EVAL, "  \"samples\"",
+               "  \"fid\": { \"reference\": \"cifar10, 50000 training images\", "
+               "\"weights\": \"w.pth\", \"weights_sha256\": \"6726825d\", \"buffer\": { "
+               "\"n\": 10000, \"fid\": 15.4, \"kid\": 0.01, \"is\": 8.1, \"confident\": 0.9, "
+               "\"fid_per_class\": [20, null], \"nearest\": \"grid.png\" } },\n  "
+               "\"samples\"");
+    put("eval.json", text);
+    put("run.json", RUN);
+    write_report("");
+    char *html = page_text("report.html");
+    assert_non_null(strstr(html, "FID of the replay buffer</th><td class=n>15.40</td>"
+                                 "<td class=n>37.90</td>"));
+    assert_non_null(strstr(html, "w.pth, SHA-256 6726825d. Of the replay buffer, the 90 % most"));
+    assert_non_null(strstr(html, "<div>cat <b>20.0</b></div>"));
+    assert_null(strstr(html, "fresh chains:"));
+    char *outside = edited(text, "\"nearest\": \"grid.png\"", "\"nearest\": \"../grid.png\"");
+    put("eval.json", outside);
+    Err why = { 0 };
+    assert_null(report_write(dir, "", &why));
+    assert_non_null(strstr(why.msg, "no name of a file here"));
+    free(html), free(text), free(outside);
+}
+
+static void a_log_with_fid_has_a_curve_of_it(void **state) {
+    (void)state;
+    Record r;
+    Figure f;
+    Arena a = { 0 };
+    put("log.tsv", "step\tepoch\tfxq\tvalid_accuracy\tfid\n0\t0.5\t1\t\t\n1\t1\t1\t0.4\t30.5\n");
+    OK(record_read(&r, dir, err));
+    assert_true(isnan(r.log.column[LOG_FID][0]));
+    assert_close(r.log.column[LOG_FID][1], 30.5, 0);
+    OK(figure_make(&f, &r, FIG_CURVES, &a, err) != 1);
+    assert_int_equal(f.n, 5);
+    assert_string_equal(f.panel[4].title, "FID of the replay buffer");
+    arena_free(&a);
+    record_free(&r);
 }
 
 static void foreign_words_are_no_markup(void **state) {
@@ -598,6 +640,8 @@ int main(void) {
         IN_DIR(pictures_survive_odd_numbers),
         IN_DIR(the_page_holds_everything_and_refers_to_nothing),
         IN_DIR(the_page_of_a_bare_run_says_what_is_missing),
+        IN_DIR(fid_stands_beside_the_papers_with_its_weights),
+        IN_DIR(a_log_with_fid_has_a_curve_of_it),
         IN_DIR(foreign_words_are_no_markup),
         IN_DIR(a_sample_grid_that_is_no_picture_is_named),
         IN_DIR(pages_of_classes_carry_their_names_and_fold_away),

@@ -7,6 +7,7 @@
 #include "api/bench.h"
 #include "data/run_data.h"
 #include "api/help.h"
+#include "eval/fid_text.h"
 #include "api/info.h"
 #include "run/model.h"
 #include "report/report.h"
@@ -233,6 +234,16 @@ char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
     Err e = { 0 };
     const Events events = events_of(ev);
     char *text = bench_text(&o->cfg, &events, &e);
+    if (!text) api_fail(err, &e);
+    return text;
+}
+
+char *jempp_fid(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    Err e = { 0 };
+    const Events events = events_of(ev);
+    char *text = NULL;
+    if (o->n_file == 2) text = fid_text(&o->cfg, o->file[0], o->file[1], &events, &e);
+    else err_set(&e, ERR_ARG, "found %d names, expected images and their reference", o->n_file);
     if (!text) api_fail(err, &e);
     return text;
 }

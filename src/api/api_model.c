@@ -3,6 +3,7 @@
 #include "api/output.h"
 #include "base/image.h"
 #include "base/json.h"
+#include "data/image_source.h"
 #include "run/ckpt.h"
 #include "eval/eval.h"
 #include "run/fit.h"
@@ -145,6 +146,25 @@ int jempp_check_picture(const char *path, int force, JemppErr *err) {
     return output_picture(path, force, &e) ? api_fail(err, &e) : 0;
 }
 
+int jempp_is_images(const char *path) { return output_is_images(path); }
+
+int jempp_check_images(const char *path, int force, JemppErr *err) {
+    Err e = { 0 };
+    return output_images(path, force, &e) ? api_fail(err, &e) : 0;
+}
+
+int jempp_write_images(const Jempp *j, const float *images, int n, const char *path,
+                       const JemppEvents *ev, JemppErr *err) {
+    const NetSpec *spec = &j->net.spec;
+    const Events events = events_of(ev);
+    Err e = { 0 };
+    ImageSource s = { 0 };
+    int rc = source_of_floats(&s, images, (size_t)n, spec->channels, spec->side, path, &e);
+    if (!rc) rc = source_write(&s, path, &events, &e);
+    source_close(&s);
+    return rc ? api_fail(err, &e) : 0;
+}
+
 int jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
                      const char *path, JemppErr *err) {
     Err e = { 0 };
@@ -170,7 +190,7 @@ char *jempp_preview(const Jempp *j, const float *images, int n, int columns, int
 int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err) {
     Err e = { 0 };
     Config cfg = j->cfg;                                    // without the folders of this machine
-    cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = 0;
+    cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = cfg.inception[0] = 0;
     if (strchr(cfg.data, ':')) cfg.data[0] = 0;             // folder:DIR, cifar-file:FILE
     if (output_model(path, j->path, o->cfg.force, &e)) return api_fail(err, &e);
     const ModelCard card = { .cfg = &cfg,

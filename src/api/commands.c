@@ -9,6 +9,8 @@ static void bench_defaults(Config *c) {
 } // the cheapest rule, the one others time
 static void eval_defaults(Config *c) {
     c->attack_steps = EVAL_ATTACK_STEPS;
+    c->steps = FRESH_STEPS;
+    c->count = EVAL_CHAINS;
     c->data[0] = 0;                                         // the run's own
 }
 
@@ -28,7 +30,8 @@ static const OptNote TRAIN_NOTES[] = {
 };
 static const OptNote SAMPLE_NOTES[] = {
     { "data-dir", "folder in which the training images are searched, for exact chain starts", NULL },
-    { "out", "PNG file to write: the images as a grid", "samples.png" },
+    { "out", "file to write: a grid (.png, .webp), single images (.npz, or DIR/ for PNG files)",
+      "samples.png" },
     { "batch", "chains per batch; with batch norm, samples are best at the training's batch size",
       NULL },
     { "steps", "gradient steps of a fresh chain", NULL },
@@ -41,6 +44,10 @@ static const OptNote EVAL_NOTES[] = {
     { "out", "folder for eval.json, sheets and figures",
       "the run folder; MODEL-eval for a model file" },
     { "attack-steps", "gradient steps of a PGD attack", NULL },
+    { "steps", "gradient steps of a fresh chain (samples, fid)", NULL },
+    { "count", "fresh chains in the task fid", NULL },
+    { "from", "the samples that the task fid takes: new chains or the replay buffer",
+      "both" },
     { 0 },
 };
 static const OptNote INFO_NOTES[] = {
@@ -80,7 +87,7 @@ const Command command_table[] = {
                   "jempp train --resume --out runs/demo           # continue where it stopped",
       .names = "options only", .notes = TRAIN_NOTES },
     { .name = "sample", .bit = CMD_SAMPLE, .about = "draw images from a model",
-      .synopsis = "jempp sample RUN|MODEL [--count N] [--out grid.png] [--option value ...]",
+      .synopsis = "jempp sample RUN|MODEL [--count N] [--out grid.png|DIR/|FILE.npz] [--option value ...]",
       .examples = "jempp sample runs/demo --count 100 --out grid.png\n"
                   "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
                   "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px",
@@ -93,6 +100,7 @@ const Command command_table[] = {
                   "jempp eval runs/demo --tasks acc,ece --temperature\n"
                   "jempp eval runs/first --tasks ood --ood svhn,cifar100,cifar-file:celeba.bin\n"
                   "jempp eval runs/first --tasks attack --attacks pgd-linf --radii 0,4/255,8/255 --restarts 5\n"
+                  "jempp eval runs/first --tasks fid --count 50000 --steps 100\n"
                   "jempp eval model.safetensors --data cifar10 --limit 500 --out look",
       .names = ONE_MODEL, .least = 1, .most = 1, .defaults = eval_defaults,
       .notes = EVAL_NOTES },
@@ -128,6 +136,15 @@ const Command command_table[] = {
       .examples = "jempp report runs/demo\n"
                   "jempp report runs/demo --out demo.html",
       .names = "one run folder", .least = 1, .most = 1, .notes = REPORT_NOTES },
+    { .name = "fid", .bit = CMD_FID,
+      .about = "compare two sets of images: FID, KID, precision and recall, Inception Score",
+      .synopsis = "jempp fid IMAGES REFERENCE [--inception FILE] [--json]",
+      .examples = "jempp fid cifar10:test cifar10                   # test images against training images\n"
+                  "jempp fid runs/first cifar10                     # a run's replay buffer\n"
+                  "jempp fid samples/ pictures/ --json              # two folders of pictures of one size\n"
+                  "jempp fid samples.npz reference.npz              # arr_0, or statistics: mu and sigma",
+      .names = "images and their reference: each a set (cifar10, cifar10:test), a folder, an npz file "
+               "or a run folder", .least = 2, .most = 2 },
     { .name = "data", .bit = CMD_DATA, .about = "list, check and download image sets",
       .synopsis = "jempp data list\n"
                   "jempp data check NAME [--data-dir DIR]\n"

@@ -35,12 +35,29 @@ int output_picture(const char *path, int force, Err *err) {
     const int png = ends_with(path, ".png");
     unsigned char head[12];
     if (!png && !ends_with(path, ".webp"))
-        return err_set(err, ERR_ARG, "%s: expected a name that ends in .png or .webp", path);
+        return err_set(
+            err, ERR_ARG,
+            "%s: expected a name that ends in .png or .webp, or for single images in .npz or /",
+            path);
     if (force || !begins(path, head)) return 0;
     if (png) return memcmp(head, "\x89PNG\r\n\x1a\n", 8) ? refuse(path, "PNG picture", err) : 0;
     return memcmp(head, "RIFF", 4) || memcmp(head + 8, "WEBP", 4)
                ? refuse(path, "WebP picture", err)
                : 0;
+}
+
+static int is_folder(const char *path) {
+    struct stat st;
+    const size_t n = strlen(path);
+    return (n && path[n - 1] == '/') || (!stat(path, &st) && S_ISDIR(st.st_mode));
+}
+
+int output_is_images(const char *path) { return ends_with(path, ".npz") || is_folder(path); }
+
+int output_images(const char *path, int force, Err *err) {
+    unsigned char head[12];
+    if (force || is_folder(path) || !begins(path, head)) return 0;
+    return memcmp(head, "PK", 2) ? refuse(path, "npz file", err) : 0;
 }
 
 int output_model(const char *path, const char *source, int force, Err *err) {

@@ -30,11 +30,22 @@ static int terminal_width(void) {
     return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) && ws.ws_col > 0 ? ws.ws_col : 80;
 }
 
+static int write_images(const Jempp *j, const float *images, int n, const char *out) {
+    JemppErr err = { 0 };
+    JemppEvents ev = cli_events();
+    const int failed = jempp_write_images(j, images, n, out, &ev, &err);
+    jempp_terminal_close(&ev);
+    return failed ? cli_fail(&err) : EXIT_DONE;
+}
+
 static int show(const Jempp *j, const JemppOptions *o, const float *images, int n, const char *out,
                 const char *animation) {
     JemppErr err = { 0 };
     const int columns = columns_for(o, n);
-    if (jempp_write_grid(j, images, n, columns, cli_int(o, "zoom"), out, &err))
+    if (jempp_is_images(out)) {
+        const int rc = write_images(j, images, n, out);
+        if (rc) return rc;
+    } else if (jempp_write_grid(j, images, n, columns, cli_int(o, "zoom"), out, &err))
         return cli_fail(&err);
     printf("%s: %d images\n", out, n);
     if (animation[0]) printf("%s: their chains\n", animation);
@@ -50,7 +61,8 @@ static int sample(Jempp *j, const JemppOptions *o) {
     jempp_get(o, "animation", animation, sizeof animation);
     if (!out[0]) snprintf(out, sizeof out, "samples.png");
     const int n = wanted(j, o), force = cli_int(o, "force");
-    if (jempp_check_picture(out, force, &err) ||
+    if ((jempp_is_images(out) ? jempp_check_images(out, force, &err)
+                              : jempp_check_picture(out, force, &err)) ||
         (animation[0] && jempp_check_picture(animation, force, &err)))
         return cli_fail(&err);
     const size_t side = (size_t)jempp_side(j), one = (size_t)jempp_channels(j) * side * side;

@@ -24,6 +24,7 @@ static const Task TASKS[N_TASK] = {          // results.c has their names
     [TASK_ATTACK] = { task_attack, prepare_attack, 1 },
     [TASK_SAMPLES] = { task_samples, NULL, 0 },
     [TASK_SPEED] = { task_speed, NULL, 1 },
+    [TASK_FID] = { task_fid, prepare_fid, 0 },
 };
 // clang-format on
 
@@ -177,6 +178,8 @@ static void eval_close(Evaluation *e) {
     set_free(&e->test);
     set_free(&e->valid);
     for (int i = 0; i < MAX_OOD; i++) set_free(&e->ood[i]);
+    source_close(&e->fid_images);
+    feature_set_free(&e->fid_reference);
     results_free(&e->results);
     free(e->logits);
     free(e->slope);

@@ -27,7 +27,7 @@ static int same_kind(const Evaluation *e, const Set *s, Err *err) {
     return 0;
 }
 
-static DataOpts eval_data_opts(const Evaluation *e) {
+DataOpts eval_data_opts(const Evaluation *e) {
     DataOpts o = data_opts(&e->m->cfg);
     o.side = e->m->net.spec.side;
     o.channels = e->m->net.spec.channels;

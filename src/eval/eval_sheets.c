@@ -137,12 +137,6 @@ static int ranking(Sheets *s, int pyx, int worst, Err *err) {
 
 // ---- all of it ---------------------------------------------------------------------------------
 
-static int has_buffer(const Model *m) {
-    char path[RUN_PATH];
-    return m->run[0] && m->cfg.px != PX_NONE && !run_path(path, m->run, RUN_LAST, NULL) &&
-           file_exists(path);
-}
-
 static int write_sheets(Sheets *s, const char *from, Err *err) {
     const int some = s->n < ACROSS * ACROSS ? s->n : ACROSS * ACROSS;
     int rc = draw(s, from, 0, s->n, s->pool, err);
@@ -161,7 +155,7 @@ static void put_settings(Sheets *s, const char *from) {
     SamplesResult *r = &s->result;
     r->from = from;
     r->n = s->n;
-    r->fresh_steps = FRESH_STEPS;
+    r->fresh_steps = s->e->use->steps;
     r->batch = run->batch;
     r->inner = run->inner;
     r->step_size = run->step_size;
@@ -185,7 +179,7 @@ static int alloc_sheets(Sheets *s, Arena *a, Err *err) {
 }
 
 int task_samples(Evaluation *e, Err *err) {
-    const int buffer = has_buffer(e->m), C = eval_classes(e);
+    const int buffer = model_has_buffer(e->m), C = eval_classes(e);
     Sheets s = { .e = e, .dim = tensor_len(&e->m->net.act[0]), .classes = C };
     const char *from = buffer ? "buffer" : "fresh";
     char path[RUN_PATH];

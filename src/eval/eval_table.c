@@ -64,6 +64,26 @@ static void put_curve(FILE *f, const AttackCurve *c) {
     }
 }
 
+static void put_fid(const Printout *t) {
+    const FidResult *r = &t->r->fid;
+    put_heading(t, TASK_FID, NAN, "");
+    put_metrics(t, TASK_FID);
+    if (r->buffer.there && r->buffer.confident < 1)
+        fprintf(t->f, "  of the replay buffer the %g %% most confident images\n",
+                100 * r->buffer.confident);
+    const struct {
+        const FidImages *of;
+        const char *name;
+    } by_class[] = { { &r->buffer, "replay buffer" }, { &r->fresh, "fresh chains" } };
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; by_class[k].of->there && by_class[k].of->per_class && i < t->r->n_class;
+             i++)
+            fprintf(t->f, "  %s: FID of %-28s %9.2f\n", by_class[k].name, t->r->class_name[i],
+                    by_class[k].of->per_class[i]);
+    fprintf(t->f, "  reference: %s\n  weights: %s\n           SHA-256 %s\n", r->reference,
+            r->weights, r->sha256);
+}
+
 static void put_tasks(const Printout *t) {
     const EvalResults *r = t->r;
     if (r->acc.run.there) put_heading(t, TASK_ACC, r->acc.n, "");
@@ -81,6 +101,7 @@ static void put_tasks(const Printout *t) {
     }
     if (r->speed.run.there) put_heading(t, TASK_SPEED, r->speed.n, "");
     put_metrics(t, TASK_SPEED);
+    if (r->fid.run.there) put_fid(t);
 }
 
 char *eval_table(const EvalResults *r, const Config *run, Err *err) {

@@ -5,6 +5,7 @@
 #include "data/ood_sets.h"
 #include "eval/eval.h"
 #include "jem/robust.h"
+#include "run/feature_set.h"
 #include "run/folder.h"
 
 enum { MAX_OOD = 16, MAX_CURVES = 8 };
@@ -34,6 +35,8 @@ typedef struct {
     Set       ood[MAX_OOD];
     int       n_ood, n_curve;
     CurvePlan curve[MAX_CURVES];
+    ImageSource fid_images;           // what samples are compared with, or ...
+    FeatureSet  fid_reference;        // ... its statistics
     EvalResults results;
     Err       unwritten;              // why files could not be written, if they could not
 } Evaluation;
@@ -43,6 +46,7 @@ static inline int eval_wants(const Evaluation *e, TaskId id) { return e->wanted 
 static inline int eval_classes(const Evaluation *e) { return e->m->net.spec.classes; }
 
 // ---- eval_data.c: image sets
+DataOpts eval_data_opts(const Evaluation *e);       // for images of the model's size
 int  eval_load_test(Evaluation *e, Err *err);
 int  eval_load_valid(const Evaluation *e, const char *option, Set *valid, Err *err);
 int  eval_load_ood(Evaluation *e, Err *err);
@@ -69,4 +73,6 @@ int  prepare_attack(Evaluation *e, Err *err);      // eval_attack.c
 int  task_attack(Evaluation *e, Err *err);
 int  task_samples(Evaluation *e, Err *err);        // eval_sheets.c
 int  task_speed(Evaluation *e, Err *err);          // eval_speed.c
+int  prepare_fid(Evaluation *e, Err *err);         // eval_fid.c
+int  task_fid(Evaluation *e, Err *err);
 #endif

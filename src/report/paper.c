@@ -18,7 +18,7 @@ static const struct { const char *system, *label; } SYSTEMS[] = {
 };
 
 static const char *const MEASURES[] = {
-    "acc.top1", "ece.ece", "fid.is", "fid.fid", "speed.minutes_per_epoch",
+    "acc.top1", "ece.ece", "fid.buffer.is", "fid.buffer.fid", "speed.minutes_per_epoch",
     "logpx:svhn", "logpx:interp", "logpx:cifar100", "logpx:celeba",
     "maxp:svhn", "maxp:interp", "maxp:cifar100", "maxp:celeba",
 };

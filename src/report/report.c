@@ -95,6 +95,10 @@ static void put_caption(const Page *p, const char *name) {
         { "classes.png", "class-conditional samples, one row per class" },
         { "starts.png", "chain starts" },
         { "centres.png", "class centres" },
+        { "nearest-buffer.png", "samples of the replay buffer, above the three training images "
+                                "nearest to each (pixels)" },
+        { "nearest-fresh.png",
+          "samples of fresh chains, above the three training images nearest to each (pixels)" },
     };
     const size_t n = strlen(name);
     if (of_class(p, name)) html_text(p->out, of_class(p, name)), fputs(": ", p->out);
@@ -218,7 +222,13 @@ static void put_glance(Page *p) {
     if (p->beside) fprintf(f, "<th class=n>paper: %s</th>", paper_label(p->system));
     fputs("</tr></thead><tbody>\n", f);
     for (TaskId id = 0; id < N_TASK; id++)
-        if (id != TASK_SAMPLES && id != TASK_SPEED) put_metrics(p, id); // they have sections
+        if (id < TASK_SAMPLES) put_metrics(p, id);             // the others have sections
+    put_measure(p, "FID of the replay buffer",
+                e->fid.buffer.there ? e->fid.buffer.figures.fid : NAN, 2, "", "fid.buffer.fid");
+    put_measure(p, "FID of fresh chains", e->fid.fresh.there ? e->fid.fresh.figures.fid : NAN, 2,
+                "", NULL);
+    put_measure(p, "Inception Score of the replay buffer",
+                e->fid.buffer.there ? e->fid.buffer.figures.is : NAN, 2, "", "fid.buffer.is");
     for (int i = 0; i < e->ood.n_set; i++)
         for (int k = 0; k <= SCORE_MAXP; k++) {
             char name[1200], measure[1200];
@@ -390,6 +400,53 @@ static void put_samples(Page *p) {
     put_table(p, TASK_SAMPLES, "Settings of the chains");
 }
 
+// Samples above the training images that are nearest to them.
+static void put_nearest(Page *p, const FidImages *of) {
+    if (of->there && of->nearest[0]) put_grid(p, of->nearest);
+}
+
+static void put_fid_classes(Page *p, const FidImages *of, const char *what) {
+    const EvalResults *e = &p->r.eval;
+    if (!of->there || !of->per_class) return;
+    fprintf(p->out, "<p class=soft>FID by predicted class, %s:</p>\n<div class=options>\n", what);
+    for (int i = 0; i < e->n_class; i++) {
+        fputs("<div>", p->out);
+        html_text(p->out, e->class_name[i]);
+        if (isfinite(of->per_class[i])) fprintf(p->out, " <b>%.1f</b>", of->per_class[i]);
+        fputs("</div>\n", p->out);
+    }
+    fputs("</div>\n", p->out);
+}
+
+static void put_fid(Page *p) {
+    const FidResult *r = &p->r.eval.fid;
+    FILE *f = p->out;
+    Metric m[MAX_METRICS];
+    const int n = results_metrics(&p->r.eval, TASK_FID, m);
+    if (!r->run.there) return;
+    fputs("<h2>Samples against real images</h2>\n<p class=soft>Reference: ", f);
+    html_text(f, r->reference);
+    fputs(". Inception weights: ", f);
+    html_text(f, r->weights);
+    fputs(", SHA-256 ", f);
+    html_text(f, r->sha256);
+    if (r->buffer.there && r->buffer.confident < 1)
+        fprintf(f, ". Of the replay buffer, the %g %% most confident images",
+                100 * r->buffer.confident);
+    fputs(".</p>\n<div class=wide><table><thead><tr><th>measure</th><th class=n>this run</th>", f);
+    if (p->beside) fprintf(f, "<th class=n>paper: %s</th>", paper_label(p->system));
+    fputs("</tr></thead><tbody>\n", f);
+    for (int i = 0; i < n; i++)
+        put_measure(p, m[i].label, m[i].value, m[i].digits, m[i].unit, m[i].measure);
+    fputs("</tbody></table></div>\n", f);
+    put_fid_classes(p, &r->buffer, "replay buffer");
+    put_fid_classes(p, &r->fresh, "fresh chains");
+    fputs("<div class=grids>\n", f);
+    put_nearest(p, &r->buffer);
+    put_nearest(p, &r->fresh);
+    fputs("</div>\n", f);
+}
+
 static void put_missing(Page *p) {
     int n = 0;
     for (TaskId id = 0; id < N_TASK; id++) {
@@ -468,6 +525,7 @@ static int put_page(Page *p, Err *err) {
         put_ood(p, err) || put_attack(p, err))
         return -1;
     put_samples(p);
+    put_fid(p);
     if (p->r.eval.speed.run.there) {
         fputs("<h2>Speed</h2>\n", f);
         put_table(p, TASK_SPEED, p->r.eval.speed.run.device);

@@ -208,12 +208,15 @@ static const Field SAMPLES_FIELDS[] = {
     SECONDS_FIELD(SamplesResult),
 };
 
-// Names that stay inside the folder.
+static int is_file_here(const char *name) {                // stays inside the folder
+    return name[0] && name[0] != '/' && !strstr(name, "..") && strlen(name) < 200;
+}
+
 static int check_files(const void *r, char why[SCHEMA_WHY]) {
     const SamplesResult *s = r;
     for (int i = 0; i < s->n_file; i++) {
         const char *name = s->file[i];
-        if (name[0] && name[0] != '/' && !strstr(name, "..") && strlen(name) < 200) continue;
+        if (is_file_here(name)) continue;
         return snprintf(why, SCHEMA_WHY, "files[%d]: '%.80s' is no name of a file here", i, name);
     }
     return 0;
@@ -238,6 +241,47 @@ static const Field SPEED_FIELDS[] = {
 };
 static const Schema SPEED = SCHEMA(SPEED_FIELDS, SpeedResult);
 
+// ---- FID and its relatives ------------------------------------------------------------------
+
+static const Field IMAGES_FIELDS[] = {
+    NUMBER("n", FidImages, figures.n, COUNT, SHOWN("images", "", 0)),
+    NUMBER("n_reference", FidImages, figures.n_reference, COUNT),
+    NUMBER("fid", FidImages, figures.fid, COUNT, SHOWN("FID", "", 2)),
+    NUMBER("kid", FidImages, figures.kid, ANY, SHOWN("KID, 100 subsets of 1,000", "", 5)),
+    NUMBER("kid_sd", FidImages, figures.kid_sd, COUNT, SHOWN("KID, standard deviation", "", 5)),
+    NUMBER("kid_all", FidImages, figures.kid_all, ANY, SHOWN("KID, one subset of all", "", 5)),
+    NUMBER("precision", FidImages, figures.precision, PART, SHOWN("precision", "", 3)),
+    NUMBER("recall", FidImages, figures.recall, PART, SHOWN("recall", "", 3)),
+    NUMBER("density", FidImages, figures.density, COUNT, SHOWN("density", "", 3)),
+    NUMBER("coverage", FidImages, figures.coverage, PART, SHOWN("coverage", "", 3)),
+    NUMBER("is", FidImages, figures.is, COUNT, SHOWN("Inception Score", "", 2)),
+    NUMBER("is_sd", FidImages, figures.is_sd, COUNT,
+           SHOWN("Inception Score, standard deviation", "", 2)),
+    NUMBER("steps", FidImages, steps, COUNT, SHOWN("steps of a chain", "", 0)),
+    NUMBER("confident", FidImages, confident, PART),
+    FIELD("fid_per_class", FIELD_NUMBERS, FidImages, per_class, COUNT, .like = "classes"),
+    TEXT("nearest", FidImages, nearest),
+};
+
+static int check_nearest(const void *r, char why[SCHEMA_WHY]) {
+    const char *name = ((const FidImages *)r)->nearest;
+    if (is_file_here(name) || !name[0]) return 0;
+    return snprintf(why, SCHEMA_WHY, "nearest: '%.80s' is no name of a file here", name);
+}
+static const Schema IMAGES = SCHEMA_CHECKED(IMAGES_FIELDS, FidImages, check_nearest);
+
+static const Field FID_FIELDS[] = {
+    RUN_FIELDS(FidResult),
+    TEXT("reference", FidResult, reference),
+    TEXT("weights", FidResult, weights),
+    TEXT("weights_sha256", FidResult, sha256),
+    TEXT("network_precision", FidResult, network_precision),
+    FIELD("buffer", FIELD_OBJECT, FidResult, buffer, .of = &IMAGES, .label = "replay buffer"),
+    FIELD("fresh", FIELD_OBJECT, FidResult, fresh, .of = &IMAGES, .label = "fresh chains"),
+    SECONDS_FIELD(FidResult),
+};
+static const Schema FID = SCHEMA(FID_FIELDS, FidResult);
+
 // ---- the file -------------------------------------------------------------------------------
 
 #define TASK(name, m, schema, title)                                                        \
@@ -250,6 +294,7 @@ static const Field TASK_FIELDS[N_TASK] = {                 // each struct begins
     [TASK_ATTACK] = TASK("attack", attack, ATTACK, "robust accuracy"),
     [TASK_SAMPLES] = TASK("samples", samples, SAMPLES, "samples"),
     [TASK_SPEED] = TASK("speed", speed, SPEED, "speed"),
+    [TASK_FID] = TASK("fid", fid, FID, "FID, KID, precision and recall, Inception Score"),
 };
 static const Schema TASKS = SCHEMA(TASK_FIELDS, EvalResults);
 

@@ -7,9 +7,10 @@
 #define RESULTS_H
 #include "base/schema.h"
 #include "jem/metrics.h"
+#include "run/feature_set.h"
 
 typedef enum {                       // in the order in which they run and are shown
-    TASK_ACC, TASK_ECE, TASK_OOD, TASK_ATTACK, TASK_SAMPLES, TASK_SPEED, N_TASK
+    TASK_ACC, TASK_ECE, TASK_OOD, TASK_ATTACK, TASK_SAMPLES, TASK_SPEED, TASK_FID, N_TASK
 } TaskId;
 
 typedef struct {                     // how a task was run; every task's results begin with it
@@ -89,6 +90,21 @@ typedef struct {
     double  chain_batch, sgld_step_ms, iteration_ms, minutes_per_epoch;
 } SpeedResult;
 
+typedef struct {                     // of the replay buffer, of fresh chains
+    int         there;
+    FidFigures  figures;
+    double      steps;               // of fresh chains
+    double      confident;           // the share of images, the most confident ones, that was taken
+    double     *per_class;           // FID by class [n_class], or NULL
+    const char *nearest;             // a picture of samples above their nearest training images
+} FidImages;
+
+typedef struct {
+    TaskRun     run;
+    const char *reference, *weights, *sha256, *network_precision;
+    FidImages   buffer, fresh;
+} FidResult;
+
 typedef struct {
     Arena         arena;             // texts and arrays
     int           there;             // 0: no eval.json
@@ -102,6 +118,7 @@ typedef struct {
     AttackResult  attack;
     SamplesResult samples;
     SpeedResult   speed;
+    FidResult     fid;
 } EvalResults;
 
 const char *task_name(TaskId id);                  // as in --tasks and eval.json
@@ -124,6 +141,6 @@ typedef struct {
     const char *unit;                              // "" or " %"
     int         digits;                            // after the decimal point; -1: as %g
 } Metric;
-enum { MAX_METRICS = 24 };
+enum { MAX_METRICS = 32 };
 int results_metrics(const EvalResults *r, TaskId id, Metric m[MAX_METRICS]);    // how many
 #endif

@@ -126,6 +126,12 @@ void model_close(Model *m) {
     memset(m, 0, sizeof *m);
 }
 
+int model_has_buffer(const Model *m) {
+    char path[RUN_PATH];
+    return m->run[0] && m->cfg.px != PX_NONE && !run_path(path, m->run, RUN_LAST, NULL) &&
+           file_exists(path);
+}
+
 // ---- classifying -------------------------------------------------------------------------------
 
 // A scorer for n images: batches are powers of two, and at most the run's.

@@ -28,6 +28,7 @@ typedef struct Jempp {         // Jempp: jempp.h's name for it
 
 int  model_open(Model *m, const Config *use, const char *path, Err *err);
 void model_close(Model *m);
+int  model_has_buffer(const Model *m);             // it is a run's, with a replay buffer
 void sampler_free(Model *m);    // what sampling kept; the next call begins afresh
 // Logits [n][classes] of host images [n][dim] in [-1, 1].
 int  model_logits(Model *m, const float *images, int n, float *logits, Err *err);

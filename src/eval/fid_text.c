@@ -1,0 +1,171 @@
+// fid_text.c - see fid_text.h.
+#include "eval/fid_text.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "run/feature_set.h"
+#include "run/model.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const Config *use;
+    const Events *ev;
+    FeatureNet    net;
+    FeatureSet    a, b;
+    FidFigures    figures;
+    double        seconds;
+} Comparison;
+
+// ---- the two sides -----------------------------------------------------------------------------------
+
+static int is_run(const char *path) {
+    char last[RUN_PATH];
+    return dir_exists(path) && !run_path(last, path, RUN_LAST, NULL) && file_exists(last);
+}
+
+// A run's replay buffer, all of it.
+static int open_buffer(ImageSource *s, const Comparison *c, const char *path, Err *err) {
+    Model *m = calloc(1, sizeof *m);
+    Config use = *c->use;
+    char about[600];
+    float *x = NULL;
+    if (!m) return err_set(err, ERR_MEM, "out of memory for a model");
+    strcpy(use.device, "ref");                                // nothing is computed with it
+    int rc = model_open(m, &use, path, err);
+    const size_t n = rc ? 0 : (size_t)m->cfg.buffer;
+    if (!rc) {
+        x = malloc(n * tensor_len(&m->net.act[0]) * sizeof *x);
+        rc = x ? config_set(&use, "from", "buffer", "from", err)
+               : err_set(err, ERR_MEM, "out of memory for the replay buffer");
+    }
+    if (!rc) rc = model_sample(m, &use, NULL, (int)n, x, NULL, err);
+    snprintf(about, sizeof about, "%.500s, %zu images of the replay buffer", path, n);
+    if (!rc) rc = source_of_floats(s, x, n, m->net.spec.channels, m->net.spec.side, about, err);
+    free(x);
+    model_close(m);
+    free(m);
+    return rc;
+}
+
+// The reference is compared by its statistics and a choice of features, which are cached. So are the
+// other side's images where there is no Inception Score to be had of them.
+static int open_side(FeatureSet *f, Comparison *c, const char *name, int reference, Err *err) {
+    const DataOpts o = { .dir = c->use->data_dir[0] ? c->use->data_dir : NULL,
+                         .seed = (uint64_t)c->use->seed };
+    ImageSource s;
+    int has_logits = 0;
+    if (feature_is_statistics(name)) {
+        tell_line(c->ev, "note: statistics of other programs may come from another resize, which "
+                         "moves FID a little");
+        return feature_statistics(f, name, err);
+    }
+    if (!c->net.dev.be.name && features_open(&c->net, c->use, err)) return -1;
+    if (is_run(name) ? open_buffer(&s, c, name, err) : source_open(&s, name, &o, err)) return -1;
+    int rc = features_prepare(&c->net, &s, &has_logits, err);
+    if (!rc)
+        rc = reference || !has_logits ? feature_reference(f, &c->net, &s, c->ev, err)
+                                      : feature_set(f, &c->net, &s, 1, c->ev, err);
+    source_close(&s);
+    return rc;
+}
+
+static void warn_of_bias(const Comparison *c) {
+    const FeatureSet *side[] = { &c->a, &c->b };
+    char line[800];
+    for (int i = 0; i < 2; i++) {
+        const size_t n = side[i]->moments.n;
+        if (!n || n >= FID_BIASED_BELOW) continue;
+        snprintf(line, sizeof line, "warning: %s: FID of fewer than %d images is biased upwards",
+                 side[i]->about, FID_BIASED_BELOW);
+        tell_line(c->ev, line);
+    }
+}
+
+// ---- the result --------------------------------------------------------------------------------------
+
+static char *as_json(const Comparison *c, Err *err) {
+    const FidFigures *f = &c->figures;
+    const struct {
+        const char *key;
+        double v;
+    } number[] = { { "n", f->n },
+                   { "n_reference", f->n_reference },
+                   { "fid", f->fid },
+                   { "kid", f->kid },
+                   { "kid_sd", f->kid_sd },
+                   { "kid_all", f->kid_all },
+                   { "precision", f->precision },
+                   { "recall", f->recall },
+                   { "density", f->density },
+                   { "coverage", f->coverage },
+                   { "is", f->is },
+                   { "is_sd", f->is_sd } };
+    JsonOut j = { .indent = 1 };
+    json_open_object(&j, NULL);
+    json_put_string(&j, "images", c->a.about);
+    json_put_string(&j, "reference", c->b.about);
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        json_put_double(&j, number[i].key, number[i].v);
+    const int computed = c->net.dev.be.name != NULL;          // or both were statistics
+    json_put_string(&j, "weights", computed ? c->net.path : NULL);
+    json_put_string(&j, "weights_sha256", computed ? c->net.sha256 : NULL);
+    json_put_string(&j, "device", c->net.dev.be.name);
+    json_put_string(&j, "precision_of_network", c->net.precision);
+    json_put_uint(&j, "seed", (uint64_t)c->use->seed);
+    json_put_double(&j, "seconds", c->seconds);
+    json_close(&j);
+    return json_finish(&j, NULL, err);
+}
+
+static void put_figures(FILE *out, const FidFigures *f) {
+    fprintf(out, "  FID        %9.3f\n", f->fid);
+    if (!isnan(f->kid))
+        fprintf(out, "  KID        %9.5f  sd %.5f; %.5f in one subset of all\n", f->kid, f->kid_sd,
+                f->kid_all);
+    if (!isnan(f->precision))
+        fprintf(out,
+                "  precision  %9.3f\n  recall     %9.3f\n  density    %9.3f\n  coverage   %9.3f\n",
+                f->precision, f->recall, f->density, f->coverage);
+    if (!isnan(f->is)) fprintf(out, "  IS         %9.3f  sd %.3f\n", f->is, f->is_sd);
+}
+
+static char *as_text(const Comparison *c, Err *err) {
+    char *text = NULL;
+    size_t n;
+    FILE *out = open_memstream(&text, &n);
+    if (out) {
+        fprintf(out, "%s\nagainst %s\n", c->a.about, c->b.about);
+        put_figures(out, &c->figures);
+        if (c->net.dev.be.name)
+            fprintf(out, "weights: %s\n         SHA-256 %s; %s, %s\n", c->net.path, c->net.sha256,
+                    c->net.dev.be.name, c->net.precision);
+        if (!fclose(out)) {
+            tame(text);
+            return text;
+        }
+    }
+    free(text);
+    err_set(err, ERR_MEM, "out of memory for a text");
+    return NULL;
+}
+
+static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
+    const double began = now_seconds();
+    if (open_side(&c->b, c, b, 1, err) || open_side(&c->a, c, a, 0, err)) return NULL;
+    warn_of_bias(c);
+    if (fid_figures(&c->figures, &c->a, &c->b, (uint64_t)c->use->seed, err)) return NULL;
+    c->seconds = now_seconds() - began;
+    return c->use->json ? as_json(c, err) : as_text(c, err);
+}
+
+char *fid_text(const Config *use, const char *a, const char *b, const Events *ev, Err *err) {
+    Comparison c = { .use = use, .ev = ev };
+    char *text = compare(&c, a, b, err);
+    feature_set_free(&c.a);
+    feature_set_free(&c.b);
+    features_close(&c.net);
+    return text;
+}

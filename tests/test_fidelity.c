@@ -1,0 +1,357 @@
+// test_fidelity.c - from image files to FID: `jempp fid`, the task fid of `jempp eval` and
+// `train --fid-every`, on the cpu device, with an Inception network whose weights are made up.
+#include "testing.h"
+#include "base/file.h"
+#include "base/image.h"
+#include "base/json.h"
+#include "base/npz.h"
+#include "base/safetensors.h"
+#include "jempp.h"
+#include "run/feature_set.h"
+#include <ftw.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { SIDE = 8, PICTURES = 10 };
+
+static char root[] = "/tmp/jempp_fidelity_XXXXXX";
+
+static const char *in_root(const char *name) {
+    static char path[8][256];
+    static int turn;
+    char *p = path[turn++ % 8];
+    snprintf(p, sizeof path[0], "%s/%s", root, name);
+    return p;
+}
+
+// ---- a file of weights --------------------------------------------------------------------------------
+
+typedef struct {
+    StWriter *declare, *write;          // the pass over the tensors that is under way
+    int asked;                          // the first two are asked for again later
+} Maker;
+
+static int make_weight(void *ctx, const char *name, int rank, const int *dim, float *dst,
+                       Err *err) {
+    (void)err;
+    Maker *m = ctx;
+    const int again = m->asked++ < 2;
+    uint64_t shape[4];
+    size_t n = 1, fan_in = 1;
+    if (!strncmp(name, "net.", 4)) return 1;                  // the TorchScript file's names
+    for (int i = 0; i < rank; i++) shape[i] = (uint64_t)dim[i], n *= (size_t)dim[i];
+    for (int i = 1; i < rank; i++) fan_in *= (size_t)dim[i];
+    const int positive = strstr(name, "var") || strstr(name, "bn.weight");
+    for (size_t i = 0; i < n; i++) {
+        const double u = (double)rng_uniform((Rng){ .seed = 3, .stream = RNG_TEST }, i) - 0.5;
+        dst[i] = (float)(positive ? 1 + u : rank > 1 ? 4 * u / sqrt((double)fan_in) : 0.2 * u);
+    }
+    if (again) return 0;
+    if (m->declare) st_declare(m->declare, name, ST_F32, rank, shape);
+    if (m->write) st_write(m->write, dst, n * sizeof *dst);
+    return 0;
+}
+
+static int make_weights(const char *path) {
+    StWriter w = st_create(path);
+    Dev dev;
+    open_device(&dev, "ref");
+    for (int pass = 0; pass < 2; pass++) {
+        Inception in;
+        Maker m = { pass ? NULL : &w, pass ? &w : NULL, 0 };
+        OK(inception_open(&in, &dev, &(InceptionWeights){ make_weight, &m }, SIDE, SIDE, 1, err));
+        inception_close(&in);
+    }
+    dev_close(&dev);
+    OK(st_finish(&w, err));
+    return 0;
+}
+
+// ---- set-up -------------------------------------------------------------------------------------------
+
+static void write_pictures(const char *dir, int n, uint32_t which, int dark) {
+    char path[300];
+    Image im;
+    OK(dir_make(in_root(dir), err));
+    OK(image_new(&im, SIDE, SIDE, 3, err));
+    for (int k = 0; k < n; k++) {
+        const Rng key = { .seed = 4, .stream = RNG_TEST, .step = which, .sub = (uint32_t)k };
+        for (size_t i = 0; i < 3 * SIDE * SIDE; i++)
+            im.p[i] = (uint8_t)(rng_below(key, i, 256) >> (dark ? 2 : 0));
+        snprintf(path, sizeof path, "%s/%02d.png", in_root(dir), k);
+        OK(image_write_png(&im, path, err));
+    }
+    image_free(&im);
+}
+
+static int make_root(void **state) {
+    (void)state;
+    if (!mkdtemp(root)) return -1;
+    setenv("XDG_DATA_HOME", in_root("home"), 1);
+    unsetenv("JEMPP_DATA");
+    write_pictures("bright", PICTURES, 1, 0);
+    write_pictures("dark", PICTURES, 2, 1);
+    write_pictures("set/a", 6, 3, 0);
+    write_pictures("set/b", 6, 4, 1);
+    return make_weights(in_root("weights.safetensors"));
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static int remove_root(void **state) {
+    (void)state;
+    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void need_cpu(void) {
+    if (!has_device("cpu")) skip();                           // the reference takes minutes
+}
+
+// ---- events, options, JSON ---------------------------------------------------------------------------------
+
+typedef struct {
+    char lines[4000];
+    uint64_t images;                    // that were announced as progress
+} Heard;
+
+static void on_line(void *ctx, const char *text) {
+    Heard *h = ctx;
+    const size_t n = strlen(h->lines);
+    snprintf(h->lines + n, sizeof h->lines - n, "%s\n", text);
+}
+
+static void on_progress(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit,
+                        const char *text) {
+    (void)first, (void)text;
+    Heard *h = ctx;
+    if (done == total && !strcmp(unit, "images")) h->images += total;
+}
+
+// Options of a command: device, weights and `set`, name and value by turns, NULL at the end.
+static JemppOptions *options(const char *command, const char *const *set) {
+    JemppErr err = { 0 };
+    JemppOptions *o = jempp_options(command, &err);
+    assert_non_null(o);
+    int rc = jempp_set(o, "device", "cpu", &err) || jempp_set(o, "conv", "direct", &err) ||
+             jempp_set(o, "inception", in_root("weights.safetensors"), &err);
+    for (; !rc && *set; set += 2) rc = jempp_set(o, set[0], set[1], &err);
+    if (rc) fail_msg("%s", err.msg);
+    return o;
+}
+
+static Json *parsed(char *text, const JemppErr *why) {
+    Json *doc;
+    if (!text) fail_msg("%s", why->msg);
+    OK(json_parse(&doc, text, strlen(text), 20, "text", err));
+    free(text);
+    return doc;
+}
+
+static double number(const Json *of, const char *key) {
+    double v = NAN;
+    (void)json_double(json_get(of, key), &v);
+    return v;
+}
+
+static Json *fid_json(const char *a, const char *b, Heard *h) {
+    const char *const set[] = { "json", "on", NULL };
+    JemppErr err = { 0 };
+    JemppOptions *o = options("fid", set);
+    char *argv[] = { (char *)(uintptr_t)a, (char *)(uintptr_t)b };
+    *h = (Heard){ 0 };
+    if (jempp_set_args(o, 2, argv, &err)) fail_msg("%s", err.msg);
+    const JemppEvents ev = { .line = on_line, .progress = on_progress, .ctx = h };
+    Json *doc = parsed(jempp_fid(o, &ev, &err), &err);
+    jempp_options_free(o);
+    return doc;
+}
+
+// ---- tests ----------------------------------------------------------------------------------------------
+
+static void two_folders_are_compared_and_the_reference_is_cached(void **state) {
+    (void)state;
+    need_cpu();
+    Heard h;
+    Json *j = fid_json(in_root("bright"), in_root("dark"), &h);
+    const double fid = number(j, "fid");
+    assert_true(fid > 0);
+    assert_close(number(j, "n"), PICTURES, 0);
+    assert_close(number(j, "n_reference"), PICTURES, 0);
+    assert_true(number(j, "kid") > 0 && number(j, "kid_all") > 0);
+    assert_true(number(j, "precision") >= 0 && number(j, "coverage") >= 0);
+    assert_close(number(j, "is"), 1, 1e-9);                      // of splits of one image
+    assert_non_null(strstr(json_string(json_get(j, "reference")), "dark, 10 pictures"));
+    assert_int_equal(strlen(json_string(json_get(j, "weights_sha256"))), 64);
+    assert_non_null(strstr(h.lines, "biased upwards"));
+    assert_int_equal(h.images, 2 * PICTURES);
+    json_free(j);
+    j = fid_json(in_root("bright"), in_root("dark"), &h);
+    assert_close(number(j, "fid"), fid, 1e-9 * fid);
+    assert_int_equal(h.images, PICTURES);                     // the reference was in the cache
+    json_free(j);
+    j = fid_json(in_root("dark"), in_root("dark"), &h);
+    assert_close(number(j, "fid"), 0, 1e-6 * fid);
+    assert_close(number(j, "precision"), 1, 0);
+    json_free(j);
+}
+
+static void a_damaged_cache_is_computed_anew(void **state) {
+    (void)state;
+    need_cpu();
+    Heard h;
+    char command[600];
+    snprintf(command, sizeof command, "for f in %s/home/jempp/fid/*; do echo x > $f; done", root);
+    assert_int_equal(system(command), 0);
+    Json *j = fid_json(in_root("bright"), in_root("dark"), &h);
+    assert_non_null(strstr(h.lines, "computed anew"));
+    assert_int_equal(h.images, 2 * PICTURES);
+    json_free(j);
+}
+
+// Statistics in a file, as other programs write them: two Gaussians whose distance is known.
+static void statistics_are_compared_without_a_network(void **state) {
+    (void)state;
+    enum { DIM = INCEPTION_FEATURES };
+    static double mean[DIM], cov[DIM * DIM];
+    const uint64_t shape[] = { DIM, DIM };
+    const char *const name[] = { "a.npz", "b.npz" };
+    for (int k = 0; k < 2; k++) {
+        NpzWriter w;
+        for (size_t i = 0; i < DIM; i++) mean[i] = k ? 0.5 : 0, cov[i * DIM + i] = k ? 4 : 1;
+        npz_create(&w, in_root(name[k]), 1);
+        npz_add(&w, "mu", ST_F64, 1, shape);
+        npz_write(&w, mean, sizeof mean);
+        npz_add(&w, "sigma", ST_F64, 2, shape);
+        npz_write(&w, cov, sizeof cov);
+        OK(npz_finish(&w, err));
+    }
+    Heard h;
+    Json *j = fid_json(in_root("a.npz"), in_root("b.npz"), &h);
+    assert_close(number(j, "fid"), DIM * (0.25 + 1), 1e-8);
+    assert_true(isnan(number(j, "kid")) && isnan(number(j, "precision")));
+    assert_int_equal(json_kind(json_get(j, "weights")), JSON_NULL);
+    assert_non_null(strstr(h.lines, "another resize"));
+    json_free(j);
+}
+
+static void missing_weights_say_what_to_do(void **state) {
+    (void)state;
+    JemppErr err = { 0 };
+    JemppOptions *o = jempp_options("fid", &err);
+    char *argv[] = { (char *)(uintptr_t)in_root("bright"), (char *)(uintptr_t)in_root("dark") };
+    assert_int_equal(jempp_set_args(o, 2, argv, &err), 0);
+    assert_null(jempp_fid(o, NULL, &err));
+    assert_non_null(strstr(err.msg, "jempp data fetch inception"));
+    jempp_options_free(o);
+}
+
+static void train(const char *out, const char *fid_every) {
+    const char *const set[] = { "data",  NULL,     "model",  "wrn-10-1",  "iterations",
+                                "4",     "batch",  "4",      "side",      "8",
+                                "steps", "1",      "buffer", "16",        "valid-images",
+                                "2",     "warmup", "0",      "fid-every", fid_every,
+                                "out",   out,      NULL };
+    const char *with[LEN(set)];
+    char data[300];
+    JemppErr err = { 0 };
+    JemppTrained result;
+    memcpy(with, set, sizeof with);
+    snprintf(data, sizeof data, "folder:%s", in_root("set"));
+    with[1] = data;
+    JemppOptions *o = options("train", with);
+    if (jempp_train(o, NULL, &result, &err)) fail_msg("%s", err.msg);
+    jempp_options_free(o);
+}
+
+static void a_run_logs_fid(void **state) {
+    (void)state;
+    need_cpu();
+    char *text, path[300];
+    size_t n;
+    train(in_root("run"), "1");
+    snprintf(path, sizeof path, "%s", in_root("run/log.tsv"));
+    OK(file_read(path, 1 << 16, &text, &n, err));
+    const char *line = strstr(text, "valid_accuracy\tfid\n");
+    assert_non_null(line);
+    int figures = 0;
+    for (line = strchr(line, '\n'); line && line[1]; line = strchr(line + 1, '\n')) {
+        const char *end = strchr(line + 1, '\n');
+        figures += end && end[-1] != '\t' && atof(end - 4) >= 0;
+    }
+    assert_true(figures >= 1);
+    free(text);
+}
+
+static Json *eval_json(Heard *h, const char *const *set) {
+    JemppErr err = { 0 };
+    JemppOptions *o = options("eval", set);
+    Jempp *m = jempp_open(o, in_root("run"), &err);
+    if (!m) fail_msg("%s", err.msg);
+    *h = (Heard){ 0 };
+    const JemppEvents ev = { .line = on_line, .progress = on_progress, .ctx = h };
+    Json *doc = parsed(jempp_eval(m, o, &ev, &err), &err);
+    jempp_close(m);
+    jempp_options_free(o);
+    return doc;
+}
+
+// Needs the run of the test before.
+static void a_model_is_evaluated(void **state) {
+    (void)state;
+    need_cpu();
+    const char *const set[] = { "json",  "on", "tasks",     "fid", "count", "8",
+                                "steps", "2",  "per-class", "on",  NULL };
+    Heard h;
+    Json *j = eval_json(&h, set);
+    const Json *fid = json_get(json_get(j, "tasks"), "fid"), *buffer = json_get(fid, "buffer"),
+               *fresh = json_get(fid, "fresh");
+    assert_close(number(buffer, "n"), 16, 0);
+    assert_true(number(buffer, "fid") > 0);
+    assert_close(number(fresh, "n"), 8, 0);
+    assert_close(number(fresh, "steps"), 2, 0);
+    assert_true(isnan(number(fresh, "is")));                   // fewer images than splits
+    assert_int_equal(json_count(json_get(buffer, "fid_per_class")), 2);
+    assert_non_null(strstr(json_string(json_get(fid, "reference")), "training images"));
+    assert_string_equal(json_string(json_get(buffer, "nearest")), "sheets/nearest-buffer.png");
+    assert_true(file_exists(in_root("run/sheets/nearest-buffer.png")));
+    json_free(j);
+
+    const char *const half[] = { "json",      "on",  "tasks",     "fid",           "from", "buffer",
+                                 "confident", "0.5", "reference", in_root("dark"), NULL };
+    j = eval_json(&h, half);
+    fid = json_get(json_get(j, "tasks"), "fid");
+    assert_close(number(json_get(fid, "buffer"), "n"), 8, 0);
+    assert_close(number(json_get(fid, "buffer"), "confident"), 0.5, 0);
+    assert_null(json_get(fid, "fresh"));
+    json_free(j);
+}
+
+// Other tasks are done where the weights are missing.
+static void other_tasks_go_on_without_weights(void **state) {
+    (void)state;
+    need_cpu();
+    const char *const set[] = { "json",         "on",  "tasks",         "acc,fid", "inception",
+                                "/nowhere.pth", "out", in_root("look"), NULL };
+    Heard h;
+    Json *j = eval_json(&h, set);
+    assert_non_null(json_get(json_get(j, "tasks"), "acc"));
+    assert_null(json_get(json_get(j, "tasks"), "fid"));
+    assert_non_null(strstr(h.lines, "task fid left out"));
+    json_free(j);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_folders_are_compared_and_the_reference_is_cached),
+        cmocka_unit_test(a_damaged_cache_is_computed_anew),
+        cmocka_unit_test(statistics_are_compared_without_a_network),
+        cmocka_unit_test(missing_weights_say_what_to_do),
+        cmocka_unit_test(a_run_logs_fid),
+        cmocka_unit_test(a_model_is_evaluated),
+        cmocka_unit_test(other_tasks_go_on_without_weights),
+    };
+    return cmocka_run_group_tests_name("fidelity", tests, make_root, remove_root);
+}
