@@ -85,8 +85,9 @@ LDFLAGS += -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/../lib'
 endif
 
 # Kernels that the compiler vectorises are built once for each instruction set; the module chooses.
-ISAS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx512 avx2) base
+ISAS := $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),bf16 avx512 avx2) base
 ISAFLAGS.avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma -mprefer-vector-width=512
+ISAFLAGS.bf16   := $(ISAFLAGS.avx512) -mavx512bf16
 ISAFLAGS.avx2   := -mavx2 -mfma
 FAST := $(if $(filter cov,$(SET)),,$(if $(filter asan,$(SET)),-O2,-O3)) -ffp-contract=fast -fno-math-errno -fno-trapping-math
 

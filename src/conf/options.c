@@ -54,7 +54,8 @@ const OptRow config_rows[] = {
     { "threads", T_INT, AT(threads), "0", 0, 1024, NULL, DEVICES | MAY_CHANGE, "run",
       "CPU threads; 0: one per processor" },
     { "precision", T_CHOICE, AT(precision), "auto", 0, 0, "auto|fp32|tf32|bf16", DEVICES, "run",
-      "of matrix products; auto: bf16 on a GPU, fp32 elsewhere" },
+      "of activations and matrix products; auto: bf16 on a GPU, fp32 elsewhere; bf16 on a CPU "
+      "needs AVX512_BF16; tf32 is for GPUs" },
     { "conv", T_CHOICE, AT(conv), "auto", 0, 0, "auto|direct", DEVICES, "run",
       "convolution kernels; auto: the fastest, found by timing; direct: never Winograd" },
     { "deterministic", T_FLAG, AT(deterministic), "off", 0, 1, NULL, DEVICES, "run",

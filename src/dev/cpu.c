@@ -38,7 +38,7 @@ static void *mem_alloc(Dev *dev, size_t bytes, const char *what) {
 static size_t tensor_bytes(Dev *dev, const Tensor *t) {
     const int lanes = cpu_of(dev)->k->lanes;
     cpu_reserve_partial(dev, t); // every activation is asked for before anything runs
-    return (size_t)t->n * blocks_of(t, lanes) * t->h * t->w * lanes * sizeof(float);
+    return (size_t)t->n * blocks_of(t, lanes) * t->h * t->w * lanes * cpu_of(dev)->elem;
 }
 
 void cpu_reserve_partial(Dev *dev, const Tensor *t) {
@@ -84,18 +84,21 @@ void cpu_choose(Dev *dev, const char *key, int winograd) {
 static void choices_read(Dev *dev, const char *text) {
     for (const char *end; text && *text; text = *end ? end + 1 : end) {
         end = strchrnul(text, '\n');
-        char line[MAX_LINE], again[2 * MAX_LINE], key[MAX_LINE], dir[4], how[9];
-        int h, w, in, out, k, s, p;
+        char line[MAX_LINE], again[2 * MAX_LINE], key[MAX_LINE], dir[4], type[6] = "", how[9];
+        int h, w, in, out, k, s, p, used = 0;
         const size_t n = (size_t)(end - text);
         if (n >= sizeof line) continue;
         memcpy(line, text, n);
         line[n] = 0;
-        if (sscanf(line, "%3[a-z] %6dx%6d %6d-%6d k%4d s%4d p%4d = %8[a-z]", dir, &h, &w, &in, &out,
-                   &k, &s, &p, how) != 9)
+        if (sscanf(line, "%3[a-z] %6dx%6d %6d-%6d k%4d s%4d p%4d%n", dir, &h, &w, &in, &out, &k, &s,
+                   &p, &used) != 8)
             continue;
+        if (!strncmp(line + used, " bf16", 5)) strcpy(type, " bf16");
+        if (sscanf(line + used + strlen(type), " = %8[a-z]", how) != 1) continue;
         if (strcmp(dir, "fwd") && strcmp(dir, "dx") && strcmp(dir, "dw")) continue;
         if (strcmp(how, "winograd") && strcmp(how, "direct")) continue;
-        snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d", dir, h, w, in, out, k, s, p);
+        snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d%s", dir, h, w, in, out, k, s, p,
+                 type);
         snprintf(again, sizeof again, "%s = %s", key, how);
         if (strcmp(line, again) || cpu_choice(cpu_of(dev), key) >= 0) continue;
         cpu_choose(dev, key, how[0] == 'w');
@@ -111,9 +114,18 @@ static const char *tuning(Dev *dev) {
 
 // oneDNN and our kernels must agree on the layout, so both follow oneDNN's view of the processor.
 #ifdef __x86_64__
-static const CpuKernels *kernels_pick(Backend *be) {
+static int has_bf16(void) {
+    return cpu_conv_isa() == ISA_BF16 && __builtin_cpu_supports("avx512bf16");
+}
+
+static const CpuKernels *kernels_pick(Backend *be, int half) {
     const Isa isa = cpu_conv_isa();
-    if (isa == ISA_AVX512 && __builtin_cpu_supports("avx512vl")) {
+    if (half) {
+        cpu_ops_bf16(be);
+        cpu_pool_bf16(be);
+        return &cpu_kernels_bf16;
+    }
+    if (isa >= ISA_AVX512 && __builtin_cpu_supports("avx512vl")) {
         cpu_ops_avx512(be);
         cpu_pool_avx512(be);
         return &cpu_kernels_avx512;
@@ -128,7 +140,10 @@ static const CpuKernels *kernels_pick(Backend *be) {
     return &cpu_kernels_base;
 }
 #else
-static const CpuKernels *kernels_pick(Backend *be) {
+static int has_bf16(void) { return 0; }
+
+static const CpuKernels *kernels_pick(Backend *be, int half) {
+    (void)half;
     cpu_ops_base(be);
     cpu_pool_base(be);
     return &cpu_kernels_base;
@@ -136,8 +151,15 @@ static const CpuKernels *kernels_pick(Backend *be) {
 #endif
 
 static void cpu_open(Dev *dev, const DevOpts *o) {
-    if (o->precision == PREC_TF32 || o->precision == PREC_BF16) {
-        err_set(&dev->err, ERR_ARG, "the cpu device computes in fp32 alone");
+    const int half = o->precision == PREC_BF16;
+    if (o->precision == PREC_TF32) {
+        err_set(&dev->err, ERR_ARG, "the cpu device computes in fp32 or bf16, not in tf32");
+        return;
+    }
+    if (half && !has_bf16()) {
+        err_set(&dev->err, ERR_ARG,
+                "this processor cannot compute in bf16: AVX512_BF16 is needed (AMD Zen 4, Intel "
+                "Cooper Lake and newer)");
         return;
     }
     Cpu *cpu = dev->impl = calloc(1, sizeof *cpu);
@@ -145,7 +167,9 @@ static void cpu_open(Dev *dev, const DevOpts *o) {
         err_set(&dev->err, ERR_MEM, "out of memory for the cpu device");
         return;
     }
-    cpu->k = kernels_pick(&dev->be);
+    cpu->k = kernels_pick(&dev->be, half);
+    cpu->half = half;
+    cpu->elem = half ? sizeof(uint16_t) : sizeof(float);
     cpu->conv = o->conv;
     dev->threads = o->threads > 0 ? o->threads : omp_get_num_procs();
     char version[32];
@@ -181,7 +205,8 @@ int jempp_backend(int abi, size_t table_size, Backend *be, Err *err) {
     be->tuning = tuning;
     be->alloc = mem_alloc; // ref's free frees it
     be->tensor_bytes = tensor_bytes;
-    kernels_pick(be);
+    be->precision[PREC_BF16] = "bf16";
+    kernels_pick(be, 0);
     cpu_conv_table(be);
     return 0;
 }

@@ -1,8 +1,8 @@
 // cpu.h - what the files of the cpu backend share.
 //
-// Opaque activations are blocked by channels, [n][c / lanes][h][w][lanes], and the last block is
-// filled up with zeros: a vector register holds one pixel of one block, in oneDNN's kernels and in
-// our own. Every operation keeps the filling zero.
+// Opaque activations, fp32 or bf16, are blocked by channels, [n][c / lanes][h][w][lanes], and the
+// last block is filled up with zeros: a vector register holds one pixel of one block, in oneDNN's
+// kernels and in our own. Every operation keeps the filling zero.
 #ifndef CPU_H
 #define CPU_H
 #include "dev/backend.h"
@@ -20,6 +20,7 @@ typedef struct {                       // own convolutions, one table per instru
     int         lanes;                 // channels in a block
     // w: the weights as [out / lanes][size][size][in][lanes], which stem_pack makes
     void (*stem_pack)(const Filter *f, float *w);
+    void (*stem_fwd)(const Conv *c, const float *w, const Tensor *x, const float *b, Tensor *y);
     void (*stem_dx)(const Conv *c, const float *w, const Tensor *dy, Tensor *dx);
     // part: room for as many floats as packed weights, for each image
     void (*stem_dw)(const Conv *c, const Tensor *x, const Tensor *dy, float *part, float *dw);
@@ -34,6 +35,8 @@ typedef struct {
     const CpuKernels *k;
     void          *dnn;                // oneDNN's engine and stream
     ConvChoice     conv;
+    int            half;               // activations are bf16
+    size_t         elem;               // bytes of an activation's element
     char          *tuning;             // choices made, lines "fwd 32x32 16-160 k3 s1 p1 = winograd"
     char           about[96];
     float         *partial;            // sums of one image each, to be added in a fixed order
@@ -61,16 +64,18 @@ void cpu_choose(Dev *dev, const char *key, int winograd);
 
 // cpu_ops.c and cpu_pool.c (operations for the table) and cpu_stem.c, compiled for each instruction
 // set.
+void cpu_ops_bf16(Backend *be);
 void cpu_ops_avx512(Backend *be);
 void cpu_ops_avx2(Backend *be);
 void cpu_ops_base(Backend *be);
+void cpu_pool_bf16(Backend *be);
 void cpu_pool_avx512(Backend *be);
 void cpu_pool_avx2(Backend *be);
 void cpu_pool_base(Backend *be);
-extern const CpuKernels cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_base;
+extern const CpuKernels cpu_kernels_bf16, cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_base;
 
 // cpu_conv.c: the only file that knows oneDNN.
-typedef enum { ISA_BASE, ISA_AVX2, ISA_AVX512 } Isa;
+typedef enum { ISA_BASE, ISA_AVX2, ISA_AVX512, ISA_BF16 } Isa;
 Isa  cpu_conv_isa(void);                            // what oneDNN will use here
 void cpu_conv_version(char *dst, size_t n);         // "2.6.3"
 void cpu_conv_start(Dev *dev);

@@ -36,9 +36,10 @@ static int ok(Dev *dev, dnnl_status_t status, const char *what) {
 typedef dnnl_memory_desc_t MemDesc;
 typedef const_dnnl_memory_desc_t MemDescView;
 
-static MemDesc desc_new(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
+static MemDesc desc_new(int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                        dnnl_format_tag_t tag) {
     MemDesc d = NULL;
-    dnnl_memory_desc_create_with_tag(&d, rank, dims, dnnl_f32, tag);
+    dnnl_memory_desc_create_with_tag(&d, rank, dims, type, tag);
     return d;
 }
 
@@ -47,9 +48,10 @@ static void desc_free(MemDesc d) { dnnl_memory_desc_destroy(d); }
 typedef dnnl_memory_desc_t *MemDesc; // a struct there, a handle in 3.x: put into a box
 typedef const dnnl_memory_desc_t *MemDescView;
 
-static MemDesc desc_new(int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag) {
+static MemDesc desc_new(int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
+                        dnnl_format_tag_t tag) {
     MemDesc d = malloc(sizeof *d);
-    if (!d || dnnl_memory_desc_init_by_tag(d, rank, dims, dnnl_f32, tag) == dnnl_success) return d;
+    if (!d || dnnl_memory_desc_init_by_tag(d, rank, dims, type, tag) == dnnl_success) return d;
     free(d);
     return NULL;
 }
@@ -58,7 +60,7 @@ static void desc_free(MemDesc d) { free(d); }
 #endif
 
 typedef struct {                     // one convolution in oneDNN's words
-    MemDesc x, y, w, w_plain, b;        // w: any layout
+    MemDesc x, y, w, dw, w_plain, b; // w, dw: any layout; dw, w_plain and b: fp32
     dnnl_dims_t stride, before, after;
     int relu;                        // the convolution ends with it, and is for inference alone
 } DnnShape;
@@ -84,8 +86,9 @@ static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
         dnnl_convolution_backward_data_primitive_desc_create(
             &pd, e, alg, s->x, s->w, s->y, s->stride, no, s->before, s->after, forward, attr);
     else
-        dnnl_convolution_backward_weights_primitive_desc_create(
-            &pd, e, alg, s->x, s->w, NULL, s->y, s->stride, no, s->before, s->after, forward, attr);
+        dnnl_convolution_backward_weights_primitive_desc_create(&pd, e, alg, s->x, s->dw, NULL,
+                                                                s->y, s->stride, no, s->before,
+                                                                s->after, forward, attr);
     return pd;
 }
 
@@ -111,7 +114,7 @@ static dnnl_primitive_desc_t describe_as(Dev *dev, const DnnShape *s, int dir,
         status = dnnl_convolution_backward_data_desc_init(&c, alg, s->x, s->w, s->y, s->stride,
                                                           s->before, s->after);
     else
-        status = dnnl_convolution_backward_weights_desc_init(&c, alg, s->x, s->w, NULL, s->y,
+        status = dnnl_convolution_backward_weights_desc_init(&c, alg, s->x, s->dw, NULL, s->y,
                                                              s->stride, s->before, s->after);
     if (status != dnnl_success) return NULL;
     dnnl_primitive_desc_create(&pd, &c, attr, dnn_of(dev)->engine, forward);
@@ -357,8 +360,8 @@ static int choose_winograd(Dev *dev, const Conv *c, int dir, const_dnnl_primitiv
     if (c->relu) return winograd_pays(c);
     static const char *const name[] = { "fwd", "dx", "dw" };
     char key[80];
-    snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d", name[dir], c->x.h, c->x.w, c->x.c,
-             c->y.c, c->size, c->stride, c->pad);
+    snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d%s", name[dir], c->x.h, c->x.w, c->x.c,
+             c->y.c, c->size, c->stride, c->pad, cpu_of(dev)->half ? " bf16" : "");
     const int known = cpu_choice(cpu_of(dev), key);
     if (known >= 0) return known;
     if (c->run_few) return 0;
@@ -375,7 +378,8 @@ typedef struct {                     // Conv.impl
     int    winograd[3];              // our kernel, not prim[]
     size_t packed_at;                // where, in the scratch, the packed gradient lies
     float *no_bias;
-    int    head, stem;               // own kernels: for everything; for the gradients
+    int    head, stem;               // own kernels: for everything; for the gradients ...
+    int    stem_fwd;                 // ... and forward too
 } CpuConv;
 
 static int is_head(const Conv *c) {
@@ -385,23 +389,25 @@ static int is_head(const Conv *c) {
 
 static DnnShape shape_new(Dev *dev, const Conv *c) {
     const dnnl_format_tag_t blocked = cpu_of(dev)->k->lanes == 16 ? dnnl_nChw16c : dnnl_nChw8c;
+    const dnnl_data_type_t type = cpu_of(dev)->half ? dnnl_bf16 : dnnl_f32;
     const Tensor *x = &c->x, *y = &c->y;
     const int k = c->size, kw = c->size_w, s = c->stride, p = c->pad, pw = c->pad_w;
     const dnnl_dims_t dx = { x->n, x->c, x->h, x->w }, dy = { y->n, y->c, y->h, y->w };
     const dnnl_dims_t dw = { y->c, x->c, k, kw }, db = { y->c };
     const DnnShape shape = {
-        .x = desc_new(4, dx, c->x_plain ? dnnl_nchw : blocked),
-        .y = desc_new(4, dy, c->y_plain ? dnnl_nchw : blocked),
-        .w = desc_new(4, dw, dnnl_format_tag_any),
-        .w_plain = desc_new(4, dw, dnnl_oihw),
-        .b = desc_new(1, db, dnnl_x),
+        .x = desc_new(4, dx, c->x_plain ? dnnl_f32 : type, c->x_plain ? dnnl_nchw : blocked),
+        .y = desc_new(4, dy, c->y_plain ? dnnl_f32 : type, c->y_plain ? dnnl_nchw : blocked),
+        .w = desc_new(4, dw, c->x_plain && c->y_plain ? dnnl_f32 : type, dnnl_format_tag_any),
+        .dw = desc_new(4, dw, dnnl_f32, dnnl_format_tag_any),
+        .w_plain = desc_new(4, dw, dnnl_f32, dnnl_oihw),
+        .b = desc_new(1, db, dnnl_f32, dnnl_x),
         .stride = { s, s },
         .before = { p, pw },
         // what the last window needs beyond the input; less than 0 where it does not reach the end
         .after = { (y->h - 1) * s + k - x->h - p, (y->w - 1) * s + kw - x->w - pw },
         .relu = c->relu,
     };
-    if (!shape.x || !shape.y || !shape.w || !shape.w_plain || !shape.b)
+    if (!shape.x || !shape.y || !shape.w || !shape.dw || !shape.w_plain || !shape.b)
         err_set(&dev->err, ERR_MEM, "oneDNN: cannot describe a convolution %dx%d %d -> %d", k, kw,
                 x->c, y->c);
     return shape;
@@ -411,6 +417,7 @@ static void shape_free(DnnShape *s) {
     desc_free(s->x);
     desc_free(s->y);
     desc_free(s->w);
+    desc_free(s->dw);
     desc_free(s->w_plain);
     desc_free(s->b);
 }
@@ -478,11 +485,12 @@ static void conv_open(Dev *dev, Conv *c) {
     const int want[3] = { 1, c->want & WANT_DX, c->want & WANT_DW };
     plan->head = is_head(c);
     plan->stem = c->x_plain && !c->y_plain && c->size == c->size_w && c->pad == c->pad_w;
+    plan->stem_fwd = plan->stem && cpu_of(dev)->half;
     for (int i = 0; plan->head && i < 3; i++) c->how[i] = want[i] ? "own:head" : NULL;
     if (plan->head) return;
     DnnShape s = shape_new(dev, c);
     for (int dir = 0; dir < 3 && !dev->err.kind; dir++)
-        if (want[dir] && plan->stem && dir != FWD) c->how[dir] = "own:stem";
+        if (want[dir] && plan->stem && (dir != FWD || plan->stem_fwd)) c->how[dir] = "own:stem";
         else if (want[dir]) direction_open(dev, c, &s, dir);
     if (plan->stem) cpu_reserve_scratch(dev, stem_bytes(c, cpu_of(dev)->k->lanes));
     if (want[DW]) cpu_reserve_partial(dev, &c->y);
@@ -515,6 +523,9 @@ static void conv_fwd(Dev *dev, const Conv *c, const Tensor *x, const float *b, T
     const Cpu *cpu = cpu_of(dev);
     if (p->head) {
         cpu->k->head_fwd(c->filter->w, x, b, y);
+    } else if (p->stem_fwd) {
+        cpu->k->stem_pack(c->filter, cpu->scratch);
+        cpu->k->stem_fwd(c, cpu->scratch, x, b, y);
     } else if (p->winograd[FWD]) {
         winograd(dev)->run(c, 0, x, b, y, cpu->scratch);
     } else {
@@ -567,6 +578,7 @@ static void conv_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, 
 
 Isa cpu_conv_isa(void) {
     const int isa = (int)dnnl_get_effective_cpu_isa(); // bits: a wider set contains the others
+    if ((isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16) return ISA_BF16;
     if ((isa & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core) return ISA_AVX512;
     return (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 ? ISA_AVX2 : ISA_BASE;
 }

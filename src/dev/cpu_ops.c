@@ -13,7 +13,7 @@
 enum { GROUP_BYTES = 4 << 20 };
 
 static int group_of(const Tensor *t) {
-    const size_t block = (size_t)t->n * t->h * t->w * sizeof(vec);
+    const size_t block = (size_t)t->n * t->h * t->w * sizeof(act);
     return block < GROUP_BYTES ? (int)(GROUP_BYTES / block) : 1;
 }
 
@@ -57,15 +57,18 @@ static void affine_of(const Norm *op, int b, int channels, Affine *a) {
 
 // Adds r to x where there is one, then mean and squared deviations of the chunk's channels. The
 // second sweep finds the chunk in the cache.
-static void chunk_stats(vec *x, const vec *r, int hw, Sums *out) {
-    for (int p = 0; r && p < hw; p++) x[p] += r[p];
+static void chunk_stats(act *x, const act *r, int hw, Sums *out) {
+    for (int p = 0; r && p < hw; p++) STORE(&x[p], LOAD(&x[p]) + LOAD(&r[p]));
     vec mean, q[4] = { 0 };
     chunk_sum(x, hw, &mean);
     mean /= (float)hw;
     int p = 0;
     for (; p + 4 <= hw; p += 4)
-        for (int j = 0; j < 4; j++) q[j] += (x[p + j] - mean) * (x[p + j] - mean);
-    for (; p < hw; p++) q[0] += (x[p] - mean) * (x[p] - mean);
+        for (int j = 0; j < 4; j++) {
+            const vec d = LOAD(&x[p + j]) - mean;
+            q[j] += d * d;
+        }
+    for (; p < hw; p++) q[0] += (LOAD(&x[p]) - mean) * (LOAD(&x[p]) - mean);
     out->sum = mean;
     out->dot = q[0] + q[1] + (q[2] + q[3]);
 }
@@ -98,11 +101,11 @@ static void running_stats(const Norm *op, int channels) {
     }
 }
 
-static void chunk_norm(const Affine *a, float leak, const vec *x, int hw, vec *y) {
+static void chunk_norm(const Affine *a, float leak, const act *x, int hw, act *y) {
     const vec mean = a->mean, scale = a->scale, beta = a->beta;
     for (int p = 0; p < hw; p++) {
-        const vec z = (x[p] - mean) * scale + beta, low = leak * z;
-        y[p] = PICK(z > 0, z, low);
+        const vec z = (LOAD(&x[p]) - mean) * scale + beta, low = leak * z;
+        STORE(&y[p], PICK(z > 0, z, low));
     }
 }
 
@@ -130,22 +133,22 @@ static void norm_fwd(Dev *dev, const Norm *op, Tensor *x, const Tensor *r, Tenso
         #pragma omp for nowait
         for (int i = 0; i < nb * N; i++) {
             const int b = b0 + i % nb, n = i / nb;
-            vec *px = chunk(x, n, b);
-            if (r && !batch)
-                for (int p = 0; p < hw; p++) px[p] += chunk(r, n, b)[p];
+            act *px = chunk(x, n, b);
+            const act *pr = r && !batch ? chunk(r, n, b) : NULL;
+            for (int p = 0; pr && p < hw; p++) STORE(&px[p], LOAD(&px[p]) + LOAD(&pr[p]));
             chunk_norm(&part.affine[b], op->leak, px, hw, chunk(y, n, b));
         }
     }
 }
 
 // Sums of dz and of dz (x - mean), dz being the gradient behind the activation.
-static void chunk_sums(const Affine *a, float leak, const vec *x, const vec *dy, int hw,
+static void chunk_sums(const Affine *a, float leak, const act *x, const act *dy, int hw,
                        Sums *out) {
     const vec mean = a->mean, scale = a->scale, beta = a->beta;
     vec sum = { 0 }, dot = { 0 };
     for (int p = 0; p < hw; p++) {
-        const vec d = x[p] - mean, low = leak * dy[p];
-        const vec dz = PICK(d * scale + beta > 0, dy[p], low);
+        const vec d = LOAD(&x[p]) - mean, g = LOAD(&dy[p]), low = leak * g;
+        const vec dz = PICK(d * scale + beta > 0, g, low);
         sum += dz;
         dot += dz * d;
     }
@@ -174,14 +177,14 @@ static void block_sums(const Norm *op, int b, const Tensor *x, const Sums *part,
     }
 }
 
-static void chunk_dx(const Affine *a, float leak, const Sums *s, const vec *x, const vec *dy,
-                     int hw, int add, vec *dx) {
+static void chunk_dx(const Affine *a, float leak, const Sums *s, const act *x, const act *dy,
+                     int hw, int add, act *dx) {
     const vec mean = a->mean, scale = a->scale, beta = a->beta, sum = s->sum, dot = s->dot;
     for (int p = 0; p < hw; p++) {
-        const vec d = x[p] - mean, low = leak * dy[p];
-        const vec dz = PICK(d * scale + beta > 0, dy[p], low), g = scale * (dz - sum - d * dot);
-        if (add) dx[p] += g;
-        else dx[p] = g;
+        const vec d = LOAD(&x[p]) - mean, up = LOAD(&dy[p]), low = leak * up;
+        const vec dz = PICK(d * scale + beta > 0, up, low), g = scale * (dz - sum - d * dot);
+        if (add) STORE(&dx[p], LOAD(&dx[p]) + g);
+        else STORE(&dx[p], g);
     }
 }
 
@@ -241,9 +244,10 @@ static void pool_bwd(Dev *dev, const Tensor *dy, Tensor *dx) {
     for (int n = 0; n < dx->n; n++)
         for (int b = 0; b < blocks; b++) {
             const float *from = (const float *)dy->p + (size_t)n * dx->c + b * L;
-            vec d = { 0 }, *p = chunk(dx, n, b);
+            act *p = chunk(dx, n, b);
+            vec d = { 0 };
             for (int l = 0; l < L && b * L + l < dx->c; l++) d[l] = from[l] / (float)hw;
-            for (int i = 0; i < hw; i++) p[i] = d;
+            for (int i = 0; i < hw; i++) STORE(&p[i], d);
         }
 }
 
@@ -254,10 +258,12 @@ static void from_plain(Dev *dev, const float *src, Tensor *dst) {
     for (int n = 0; n < dst->n; n++)
         for (int b = 0; b < blocks; b++) {
             const float *from = src + ((size_t)n * dst->c + b * L) * hw;
-            float *to = (float *)chunk(dst, n, b);
-            for (int i = 0; i < hw; i++)
-                for (int l = 0; l < L; l++)
-                    to[i * L + l] = b * L + l < dst->c ? from[l * hw + i] : 0;
+            act *to = chunk(dst, n, b);
+            for (int i = 0; i < hw; i++) {
+                vec v = { 0 };
+                for (int l = 0; l < L && b * L + l < dst->c; l++) v[l] = from[l * hw + i];
+                STORE(&to[i], v);
+            }
         }
 }
 
@@ -267,10 +273,12 @@ static void to_plain(Dev *dev, const Tensor *src, float *dst) {
     #pragma omp parallel for collapse(2)
     for (int n = 0; n < src->n; n++)
         for (int b = 0; b < blocks; b++) {
-            const float *from = (const float *)chunk(src, n, b);
+            const act *from = chunk(src, n, b);
             float *to = dst + ((size_t)n * src->c + b * L) * hw;
-            for (int l = 0; l < L && b * L + l < src->c; l++)
-                for (int i = 0; i < hw; i++) to[l * hw + i] = from[i * L + l];
+            for (int i = 0; i < hw; i++) {
+                const vec v = LOAD(&from[i]);
+                for (int l = 0; l < L && b * L + l < src->c; l++) to[l * hw + i] = v[l];
+            }
         }
 }
 

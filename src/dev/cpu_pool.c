@@ -16,24 +16,26 @@ static Range window_range(Pool o, int i, int n) {
     return (Range){ lo < 0 ? 0 : lo, hi > n ? n : hi };
 }
 
-static void mean_row(Pool o, const vec *x, int w, Range row, vec *y, int out) {
+static void mean_row(Pool o, const act *x, int w, Range row, act *y, int out) {
     for (int j = 0; j < out; j++) {
         const Range col = window_range(o, j, w);
         vec sum = { 0 };
         for (int u = row.lo; u < row.hi; u++)
-            for (int v = col.lo; v < col.hi; v++) sum += x[u * w + v];
-        y[j] = sum / (float)((row.hi - row.lo) * (col.hi - col.lo));
+            for (int v = col.lo; v < col.hi; v++) sum += LOAD(&x[u * w + v]);
+        STORE(&y[j], sum / (float)((row.hi - row.lo) * (col.hi - col.lo)));
     }
 }
 
-static void max_row(Pool o, const vec *x, int w, Range row, vec *y, int out) {
+static void max_row(Pool o, const act *x, int w, Range row, act *y, int out) {
     for (int j = 0; j < out; j++) {
         const Range col = window_range(o, j, w);
-        vec most = x[row.lo * w + col.lo];
+        vec most = LOAD(&x[row.lo * w + col.lo]);
         for (int u = row.lo; u < row.hi; u++)
-            for (int v = col.lo; v < col.hi; v++)
-                most = PICK(x[u * w + v] > most, x[u * w + v], most);
-        y[j] = most;
+            for (int v = col.lo; v < col.hi; v++) {
+                const vec z = LOAD(&x[u * w + v]);
+                most = PICK(z > most, z, most);
+            }
+        STORE(&y[j], most);
     }
 }
 
@@ -55,16 +57,15 @@ static void window_fwd(Dev *dev, Pool o, const Tensor *x, Tensor *y) {
 static void concat_lanes(const Tensor *x, Tensor *y, int at, int n) {
     const int hw = x->h * x->w, end = at + x->c, filled = (end + L - 1) / L * L;
     for (int c = at; c < filled; c++) {
-        const float *from =
-            c < end ? (const float *)chunk(x, n, (c - at) / L) + (c - at) % L : NULL;
-        float *to = (float *)chunk(y, n, c / L) + c % L;
+        const elem *from = c < end ? (const elem *)chunk(x, n, (c - at) / L) + (c - at) % L : NULL;
+        elem *to = (elem *)chunk(y, n, c / L) + c % L;
         for (int i = 0; i < hw; i++) to[i * L] = from ? from[i * L] : 0;
     }
 }
 
 static void concat(Dev *dev, const Tensor *x, Tensor *y, int at) {
     if (!cpu_ready(dev)) return;
-    const size_t image = (size_t)blocks_of(x, L) * x->h * x->w * sizeof(vec);
+    const size_t image = (size_t)blocks_of(x, L) * x->h * x->w * sizeof(act);
     #pragma omp parallel for
     for (int n = 0; n < x->n; n++)
         if (at % L) concat_lanes(x, y, at, n);

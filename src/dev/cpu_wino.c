@@ -18,6 +18,14 @@
 // A vec that is aligned: all of the scratch is.
 typedef float reg __attribute__((vector_size(L * 4), may_alias));
 
+// Transforms are computed in fp32, products in the type of activations. A dot product of bf16 adds
+// two products at once, of neighbours in memory: input channels, or, in weight gradients, tiles.
+#ifdef __AVX512BF16__
+enum { PAIR = 2 };
+#else
+enum { PAIR = 1 };
+#endif
+
 // What a tile reads, by stride: x (or, with stride 1, dy for dx: the same with the rotated filter);
 // dy for dx; dy for dw.
 typedef enum { X1, X2, DX2, DW1, DW2 } Kind;
@@ -41,7 +49,7 @@ enum {
     MOST = 9,                        // positions in one dimension
     WEIGHTS = 6,                     // of them, those with weights of their own
     ALL = WEIGHTS * WEIGHTS,
-    GROUP = 24,                      // tiles transformed together: the cache holds their positions
+    GROUP = 24 * PAIR,               // tiles transformed together: the cache holds their positions
     TILES = L == 16 ? 8 : 6,         // tiles, or channels, whose sums registers hold
     ROWS = L / 2,
     AHEAD = 4,                       // pixels are asked for so many tiles before they are used
@@ -156,55 +164,103 @@ static Where where(const WinoJob *j, int tile) {
     return (Where){ tile / j->per, tile % j->per / j->cols, tile % j->cols };
 }
 
-// One tile of a chunk x (h rows, w columns) to its positions, ld vectors apart.
-INLINE void read_tile(Kind k, const vec *x, int h, int w, Where at, int before, vec *v, size_t ld) {
+// The values that a tile reads, `step` apart from row to row; x itself where that will do.
+INLINE const vec *tile_pixels(Kind k, const act *x, int h, int w, Where at, int before, vec *room,
+                              int *step) {
     const WinoTile g = tile_of(k);
     const int i0 = at.row * g.step - before, j0 = at.col * g.step - before;
     const int inside = i0 >= 0 && j0 >= 0 && i0 + g.in <= h && j0 + g.in <= w;
-    vec edge[MOST * MOST], half[MOST][MOST];
-    for (int i = 0; !inside && i < g.in; i++)
+    *step = inside && PAIR == 1 ? w : g.in;
+    if (inside && PAIR == 1) return (const vec *)x + i0 * w + j0;
+    if (inside) {
+        for (int i = 0; i < g.in; i++)
+            for (int j = 0; j < g.in; j++) room[i * g.in + j] = LOAD(&x[(i0 + i) * w + j0 + j]);
+        return room;
+    }
+    for (int i = 0; i < g.in; i++)
         for (int j = 0; j < g.in; j++) {
             const int there = i0 + i >= 0 && i0 + i < h && j0 + j >= 0 && j0 + j < w;
-            edge[i * g.in + j] = there ? x[(i0 + i) * w + j0 + j] : (vec){ 0 };
+            room[i * g.in + j] = there ? LOAD(&x[(i0 + i) * w + j0 + j]) : (vec){ 0 };
         }
-    const vec *from = inside ? x + i0 * w + j0 : edge;
-    for (int j = 0; j < g.in; j++) read_line(k, from + j, inside ? w : g.in, &half[0][j], MOST);
-    for (int i = 0; i < g.positions; i++) read_line(k, half[i], 1, v + i * g.positions * ld, ld);
+    return room;
+}
+
+// Tile i's value at a position, into that position's row of tiles. With `pairs` two tiles share a
+// register: the even one's bf16 lie in the low halves of its lanes, the odd one's in the high.
+#ifdef __AVX512BF16__
+INLINE void put(act *row, int i, int pairs, vec value) {
+    const __m256i bits = (__m256i)_mm512_cvtneps_pbh((__m512)value);
+    __m512i *two = (__m512i *)row + i / 2;
+    if (!pairs) _mm256_store_si256((__m256i *)row + i, bits);
+    else if (i % 2 == 0) _mm512_store_si512(two, _mm512_cvtepu16_epi32(bits));
+    else
+        _mm512_store_si512(
+            two, _mm512_or_si512(*two, _mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16)));
+}
+#else
+#define put(row, i, pairs, value) ((row)[i] = (value))
+#endif
+
+// Tile i of a chunk x (h rows, w columns) to its positions, ld apart.
+INLINE void read_tile(Kind k, const act *x, int h, int w, Where at, int before, act *v, int i,
+                      int pairs, size_t ld) {
+    const WinoTile g = tile_of(k);
+    vec room[MOST * MOST], half[MOST][MOST], line[MOST];
+    int step;
+    const vec *from = tile_pixels(k, x, h, w, at, before, room, &step);
+    for (int j = 0; j < g.in; j++) read_line(k, from + j, step, &half[0][j], MOST);
+    for (int r = 0; r < g.positions; r++) {
+        read_line(k, half[r], 1, line, 1);
+        for (int p = 0; p < g.positions; p++)
+            put(v + (r * g.positions + p) * ld, i, pairs, line[p]);
+    }
+    (void)pairs;
 }
 
 // Asks for the pixels that tile `at` adds to its neighbours'.
-INLINE void prefetch(const vec *x, int h, int w, Where at, int step) {
+INLINE void prefetch(const act *x, int h, int w, Where at, int step) {
     for (int i = at.row * step; i < at.row * step + step && i < h; i++)
         for (int j = at.col * step; j < at.col * step + step && j < w; j++)
             __builtin_prefetch(&x[i * w + j]);
 }
 
+// From position to position: a little more than all tiles of all blocks, because positions must not
+// share lines of a cache.
+static size_t apart(int blocks) { return (size_t)GROUP * blocks + PAIR; }
+
 INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first,
-                       int n, vec *v) {
-    const size_t ld = (size_t)GROUP * blocks + 1;  // + 1: positions must not share lines of a cache
+                       int n, int pairs, act *v) {
     const int before = k == X1 ? j->pad : tile_of(k).before;
     for (int b = 0; b < blocks; b++)
         for (int i = 0; i < n; i++) {
             const Where at = where(j, first + i), next = where(j, first + i + AHEAD);
             if (i + AHEAD < n)
                 prefetch(chunk(t, next.n, b0 + b), t->h, t->w, next, tile_of(k).step);
-            read_tile(k, chunk(t, at.n, b0 + b), t->h, t->w, at, before, v + b * GROUP + i, ld);
+            read_tile(k, chunk(t, at.n, b0 + b), t->h, t->w, at, before, v + b * GROUP, i, pairs,
+                      apart(blocks));
         }
 }
 
-// Tiles first .. first+n-1 of blocks b0 .. b0+blocks-1, to v as [position][block][GROUP].
+// Tiles first .. first+n-1 of blocks b0 .. b0+blocks-1, to v as [position][block][GROUP], for dw
+// (`pairs`) two and two together.
 static void tiles_in(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first,
-                     int n, vec *v) {
+                     int n, int pairs, act *v) {
     switch (k) {
-    case X1: read_tiles(X1, j, t, b0, blocks, first, n, v); break;
-    case X2: read_tiles(X2, j, t, b0, blocks, first, n, v); break;
-    case DX2: read_tiles(DX2, j, t, b0, blocks, first, n, v); break;
-    case DW1: read_tiles(DW1, j, t, b0, blocks, first, n, v); break;
-    case DW2: read_tiles(DW2, j, t, b0, blocks, first, n, v); break;
+    case X1:
+        if (pairs) read_tiles(X1, j, t, b0, blocks, first, n, 1, v);
+        else read_tiles(X1, j, t, b0, blocks, first, n, 0, v);
+        break;
+    case X2:
+        if (pairs) read_tiles(X2, j, t, b0, blocks, first, n, 1, v);
+        else read_tiles(X2, j, t, b0, blocks, first, n, 0, v);
+        break;
+    case DX2: read_tiles(DX2, j, t, b0, blocks, first, n, 0, v); break;
+    case DW1: read_tiles(DW1, j, t, b0, blocks, first, n, 1, v); break;
+    case DW2: read_tiles(DW2, j, t, b0, blocks, first, n, 1, v); break;
     }
 }
 
-INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, int relu, vec *y, int h,
+INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, int relu, act *y, int h,
                        int w, Where at) {
     const WinoTile g = tile_of(k);
     const int i0 = at.row * g.out, j0 = at.col * g.out;
@@ -215,7 +271,7 @@ INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, int rel
         write_line(k, half[i], 1, line, 1);
         for (int j = 0; j < g.out && j0 + j < w; j++) {
             const vec z = line[j] + *bias;
-            y[(i0 + i) * w + j0 + j] = relu ? PICK(z > 0, z, (vec){ 0 }) : z;
+            STORE(&y[(i0 + i) * w + j0 + j], relu ? PICK(z > 0, z, (vec){ 0 }) : z);
         }
     }
 }
@@ -278,9 +334,10 @@ static size_t weight_at(const WinoJob *j, int b, int c) {
     return ((size_t)(b / wide) * ALL * j->in + c) * wide + b % wide;
 }
 
-static void pack(const WinoJob *j, const Filter *f, int b, int c, vec *u) {
+// The weights of input channel c and block b at all positions, `step` from one to the next.
+INLINE void filter_positions(const WinoJob *j, const Filter *f, int b, int c, vec *u, size_t step) {
     const float(*g)[3] = TAPS[j->kind];
-    const int flip = j->rot180 && j->kind == X1, wide = wide_of(j);
+    const int flip = j->rot180 && j->kind == X1;
     vec w[9], half[WEIGHTS][3];
     for (int l = 0; l < L; l++) {
         const int k = b * L + l;
@@ -290,13 +347,31 @@ static void pack(const WinoJob *j, const Filter *f, int b, int c, vec *u) {
     for (int i = 0; i < WEIGHTS; i++)
         for (int t = 0; t < 3; t++)
             half[i][t] = g[i][0] * w[t] + g[i][1] * w[3 + t] + g[i][2] * w[6 + t];
-    u += weight_at(j, b, c);
     for (int i = 0; i < ALL; i++) {
         const float *q = g[i % WEIGHTS];
         const vec *h = half[i / WEIGHTS];
-        u[(size_t)i * j->in * wide] = q[0] * h[0] + q[1] * h[1] + q[2] * h[2];
+        u[(size_t)i * step] = q[0] * h[0] + q[1] * h[1] + q[2] * h[2];
     }
 }
+
+// Packs PAIR input channels from c on.
+#ifdef __AVX512BF16__
+static void pack(const WinoJob *j, const Filter *f, int b, int c, vec *u) {
+    const int wide = wide_of(j), pairs = j->in / 2;
+    vec two[2][ALL];
+    for (int i = 0; i < 2; i++) filter_positions(j, f, b, c + i, two[i], 1);
+    __m512i *to = (__m512i *)u + ((size_t)(b / wide) * ALL * pairs + c / 2) * wide + b % wide;
+    for (int i = 0; i < ALL; i++) {
+        const __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)two[0][i]));
+        const __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)two[1][i]));
+        to[(size_t)i * pairs * wide] = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    }
+}
+#else
+static void pack(const WinoJob *j, const Filter *f, int b, int c, vec *u) {
+    filter_positions(j, f, b, c, u + weight_at(j, b, c), (size_t)j->in * wide_of(j));
+}
+#endif
 
 // The transpose of pack, after adding up the pieces.
 static void unpack(const WinoJob *j, const vec *u, int pieces, int b, int c, float *dw) {
@@ -319,38 +394,50 @@ static void unpack(const WinoJob *j, const vec *u, int pieces, int b, int c, flo
 
 // Sums stay in registers only where the compiler is told to unroll early.
 
-// m = v u for TILES tiles: v is [blocks][GROUP][lanes], u [blocks * lanes][wide], m [TILES][wide].
-INLINE void multiply(int wide, const float *v, const reg *u, int blocks, reg *m) {
+// sum += v's PAIR numbers at `pair`, in every lane, times u's.
+#ifdef __AVX512BF16__
+#define ADD_PRODUCT(sum, v, pair, u)                                                              \
+    ((sum) = (reg)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(u),                                  \
+                                   (__m512bh)_mm512_set1_epi32(((const int *)(v))[pair])))
+#else
+#define ADD_PRODUCT(sum, v, pair, u) ((sum) += ((const float *)(v))[pair] * (u))
+#endif
+
+// m = v u for TILES tiles: v is [blocks][GROUP][lanes], u [blocks * lanes / PAIR][wide], m
+// [TILES][wide].
+INLINE void multiply(int wide, const act *v, const reg *u, int blocks, reg *m) {
     reg s[TILES * 2];
     #pragma GCC unroll 32
     for (int i = 0; i < TILES * wide; i++) s[i] = (reg){ 0 };
-    for (int b = 0; b < blocks; b++, v += GROUP * L)
-        for (int c = 0; c < L; c++, u += wide) {
+    for (int b = 0; b < blocks; b++, v += GROUP)
+        for (int c = 0; c < L / PAIR; c++, u += wide) {
             #pragma GCC unroll 32
-            for (int i = 0; i < TILES * wide; i++) s[i] += v[i / wide * L + c] * u[i % wide];
+            for (int i = 0; i < TILES * wide; i++)
+                ADD_PRODUCT(s[i], v, i / wide * (L / PAIR) + c, u[i % wide]);
         }
     #pragma GCC unroll 32
     for (int i = 0; i < TILES * wide; i++) m[i] = s[i];
 }
 
-static void multiply1(const float *v, const reg *u, int n, reg *m) { multiply(1, v, u, n, m); }
-static void multiply2(const float *v, const reg *u, int n, reg *m) { multiply(2, v, u, n, m); }
+static void multiply1(const act *v, const reg *u, int n, reg *m) { multiply(1, v, u, n, m); }
+static void multiply2(const act *v, const reg *u, int n, reg *m) { multiply(2, v, u, n, m); }
 
-// u += v' d over n tiles: v is [GROUP][lanes], d [wide][GROUP], u [ROWS][wide].
-INLINE void gather(int wide, const float *v, const reg *d, int n, reg *u) {
+// u += v' d over n tiles: v is [GROUP][lanes] from channel c on, d [wide][GROUP], u [ROWS][wide].
+INLINE void gather(int wide, const act *v, int c, const reg *d, int n, reg *u) {
     reg s[ROWS * 2];
     #pragma GCC unroll 32
     for (int i = 0; i < ROWS * wide; i++) s[i] = u[i];
-    for (int t = 0; t < n; t++, v += L, d++) {
+    for (int t = 0; t < n; t += PAIR, v += PAIR, d++) {
         #pragma GCC unroll 32
-        for (int i = 0; i < ROWS * wide; i++) s[i] += v[i / wide] * d[i % wide * GROUP];
+        for (int i = 0; i < ROWS * wide; i++)
+            ADD_PRODUCT(s[i], v, c + i / wide, d[i % wide * (GROUP / PAIR)]);
     }
     #pragma GCC unroll 32
     for (int i = 0; i < ROWS * wide; i++) u[i] = s[i];
 }
 
-static void gather1(const float *v, const reg *d, int n, reg *u) { gather(1, v, d, n, u); }
-static void gather2(const float *v, const reg *d, int n, reg *u) { gather(2, v, d, n, u); }
+static void gather1(const act *v, int c, const reg *d, int n, reg *u) { gather(1, v, c, d, n, u); }
+static void gather2(const act *v, int c, const reg *d, int n, reg *u) { gather(2, v, c, d, n, u); }
 
 // ---- convolutions -------------------------------------------------------------------------------
 
@@ -378,17 +465,18 @@ static size_t room(const WinoJob *j, int more) {
 }
 
 static void run_group(const WinoJob *j, const Tensor *x, const vec *u, const float *bias, Tensor *y,
-                      int first, int n, vec *v) {
+                      int first, int n, vec *scratch) {
     const int positions = tile_of(j->kind).positions, blocks = j->in / L, wide = wide_of(j);
-    const size_t ldv = (size_t)GROUP * blocks + 1, ldm = (size_t)GROUP * wide + 1;
-    vec *m = v + positions * positions * ldv;
-    tiles_in(j->kind, j, x, 0, blocks, first, n, v);
-    for (int b = 0; b < j->out / L; b += wide, u += (size_t)ALL * j->in * wide) {
+    const size_t ldv = apart(blocks), ldm = (size_t)GROUP * wide + 1;
+    act *v = (act *)scratch;
+    vec *m = (vec *)(v + positions * positions * ldv);
+    tiles_in(j->kind, j, x, 0, blocks, first, n, 0, v);
+    for (int b = 0; b < j->out / L; b += wide, u += (size_t)ALL * j->in / PAIR * wide) {
         for (int p = 0; p < positions * positions; p++)
             for (int t = 0; t < n; t += TILES)
                 (wide == 2 ? multiply2 : multiply1)(
-                    (const float *)(v + p * ldv + t),
-                    (const reg *)u + (size_t)weight_of(p, positions) * j->in * wide, blocks,
+                    v + p * ldv + t,
+                    (const reg *)u + (size_t)weight_of(p, positions) * j->in / PAIR * wide, blocks,
                     (reg *)m + p * ldm + t * wide);
         tiles_out(j, m, bias, y, b, wide, first, n);
     }
@@ -403,7 +491,7 @@ static void run(const Conv *c, int dx, const Tensor *x, const float *bias, Tenso
     #pragma omp parallel
     {
         #pragma omp for
-        for (int i = 0; i < j.out / L * j.in; i++) pack(&j, c->filter, i / j.in, i % j.in, u);
+        for (int i = 0; i < j.out / L * j.in; i += PAIR) pack(&j, c->filter, i / j.in, i % j.in, u);
         #pragma omp for schedule(dynamic)
         for (int i = 0; i < groups; i++) {           // as many for each thread
             const int first = (int)((int64_t)units * i / groups) * TILES;
@@ -427,23 +515,23 @@ static int pieces_of(const WinoJob *j) {
 }
 
 static void run_piece(const WinoJob *j, const Tensor *x, const Tensor *dy, int first, int end,
-                      int b0, int blocks, vec *u, vec *v) {
+                      int b0, int blocks, vec *u, vec *scratch) {
     const int positions = tile_of(j->kind).positions, wide = wide_of(j);
-    const size_t ldv = (size_t)GROUP * (j->in / L) + 1, ldd = (size_t)GROUP * blocks + 1;
+    const size_t ldv = apart(j->in / L), ldd = apart(blocks);
     const size_t each = (size_t)ALL * j->in;         // vectors of a block's weights
-    vec *d = v + positions * positions * ldv;
+    act *v = (act *)scratch, *d = v + positions * positions * ldv;
     u += b0 * each;
     for (size_t i = 0; i < blocks * each; i++) u[i] = (vec){ 0 };
     for (; first < end; first += GROUP) {
         const int n = end - first < GROUP ? end - first : GROUP;
-        tiles_in(j->kind, j, x, 0, j->in / L, first, n, v);
-        tiles_in(j->kind == X1 ? DW1 : DW2, j, dy, b0, blocks, first, n, d);
+        tiles_in(j->kind, j, x, 0, j->in / L, first, n, 1, v);
+        tiles_in(j->kind == X1 ? DW1 : DW2, j, dy, b0, blocks, first, n, 1, d);
         for (int p = 0; p < positions * positions; p++)
             for (int b = 0; b < blocks; b += wide)
                 for (int c = 0; c < j->in; c += ROWS)
                     (wide == 2 ? gather2 : gather1)(
-                        (const float *)(v + p * ldv + c / L * GROUP) + c % L,
-                        (const reg *)d + p * ldd + b * GROUP, n,
+                        v + p * ldv + c / L * GROUP, c % L, (const reg *)(d + p * ldd + b * GROUP),
+                        n,
                         (reg *)u + b * each + ((size_t)weight_of(p, positions) * j->in + c) * wide);
     }
 }
