@@ -117,6 +117,12 @@ JEMPP_API int    jempp_predict(Jempp *j, const float *images, int n, JemppPredic
 // An array of objects; free() it. NULL on failure.
 JEMPP_API char  *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err);
 
+typedef struct { uint64_t images, unreadable; int stopped; } JemppPredicted;
+// Scores of the pictures, folders and image sets that the options name after the model, into the
+// file of the option out: .csv, .jsonl or .npz.
+JEMPP_API int    jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
+                                     JemppPredicted *result, JemppErr *err);
+
 // Draws n images as the options say (from, class, steps, ...); class_of[n] (may be NULL) gets the
 // class that each was started as, or -1. The model keeps what sampling needs for the next call.
 JEMPP_API int    jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n,

@@ -216,6 +216,21 @@ cp run/eval.json first.json
 expect 0 '"top1": ' eval run $quick --tasks acc --refine 2 --draws 2 --json
 is_json eval run --json
 cmp -s <(tail -n +1 out) <(cat run/eval.json) || bad "eval --json is not the file"
+# ---- scores of many images in a file
+mkdir -p bulk/ring && cp grid.png bulk/ring/a.png && echo no >bulk/ring/b.png
+for f in csv jsonl npz; do
+    expect 0 "scores.$f: 1003 images, 1 unreadable" predict run bulk grid.png shapes:test --out scores.$f --threads 1
+    expect 0 "scores.$f: 2 images" predict run grid.png bulk/ring/a.png --out scores.$f --threads 1
+done
+[ "$(wc -l <scores.csv)" = 3 ] && grep -q '^grid.png,0,,' scores.csv && grep -q '^bulk/ring/a.png,1,3,' scores.csv || bad "scores.csv"
+expect 1 'bulk/ring/b.png: 3 bytes, expected a PNG' predict run bulk --strict --out strict.csv
+[ ! -e strict.csv ] && [ ! -e strict.csv.tmp ] || bad "a file of an ended prediction"
+expect 2 'expected a name that ends in .csv, .jsonl or .npz' predict run bulk --out scores.txt
+expect 2 'grid.csv: exists and is no file of scores' predict run bulk --out "$(cp grid.png grid.csv; echo grid.csv)"
+expect 0 'grid.csv: 2 images' predict run bulk --out grid.csv --force
+expect 2 'nosuch: neither a file nor a folder' predict run nosuch --out scores.csv
+expect 0 'top-1' eval run $quick --tasks acc,ood --ood uniform --scores csv --out kept
+[ "$(head -1 kept/scores/shapes.csv)" = "$(head -1 scores.csv)" ] && [ -s kept/scores/uniform.csv ] || bad "eval --scores"
 expect 0 'ood' eval model.safetensors $quick --tasks ece,ood --ood uniform,folder:. --input-noise 0.03 --json
 [ -s model-eval/eval.json ] || bad "no eval.json for a lone model"
 ! grep -q '"top1"' model-eval/eval.json || bad "a task that was not asked for"

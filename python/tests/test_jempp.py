@@ -4,6 +4,7 @@ JEMPP_RUN      a run folder of a tiny model, trained with one thread
 JEMPP_TREE     the source tree
 """
 
+import csv
 import json
 import math
 import os
@@ -144,6 +145,53 @@ class Predicting(Case):
             if i == 500:
                 start = rss()
         self.assertLess(rss() - start, 4 << 20)
+
+
+class Scores(Case):
+    """`jempp predict --out` and `jempp eval --scores`, read by Python."""
+
+    def test_three_formats_say_the_same(self):
+        bad = self.dir / 'a "name", quoted.png'
+        bad.write_text("no")
+        for f in ("csv", "jsonl", "npz"):
+            program("predict", RUN, *self.files, bad, "--threads=1", "--out", self.dir / f"s.{f}")
+        with open(self.dir / "s.csv", newline="") as f:
+            rows = list(csv.DictReader(f))
+        lines = [json.loads(line) for line in open(self.dir / "s.jsonl")]
+        with np.load(self.dir / "s.npz") as z:
+            arrays = dict(z)
+        names = bytes(arrays["files"]).decode().split("\0")[:-1]
+        want = [str(f) for f in self.files] + [str(bad)]
+        self.assertEqual([r["file"] for r in rows], want)
+        self.assertEqual([r["file"] for r in lines], want)
+        self.assertEqual(names, want)
+        p = self.model.predict(self.files)
+        for i in range(5):
+            for row in ([np.float32(rows[i][f"logit_{k}"]) for k in range(10)],
+                        np.float32(lines[i]["logits"]), arrays["logits"][i]):
+                np.testing.assert_array_equal(row, p.logits[i])
+            for row in ([np.float32(rows[i][f"prob_{k}"]) for k in range(10)],
+                        np.float32(lines[i]["probs"]), arrays["probs"][i]):
+                np.testing.assert_array_equal(row, p.probs[i])
+            self.assertEqual((int(rows[i]["predicted"]), lines[i]["predicted"],
+                              arrays["predicted"][i]), (p.label[i],) * 3)
+            self.assertEqual((rows[i]["known"] == "1", lines[i]["known"], lines[i]["in"],
+                              arrays["known"][i] == 1), (bool(p.known[i]),) * 4)
+        for error in (rows[5]["error"], lines[5]["error"],
+                      bytes(arrays["errors"]).decode().split("\0")[5]):
+            self.assertIn("expected a PNG", error)
+        self.assertTrue(np.isnan(arrays["logits"][5]).all() and arrays["predicted"][5] == -1)
+
+    def test_they_give_evals_results(self):
+        program("eval", RUN, "--tasks=acc,ood", "--ood=uniform", "--limit=300", "--threads=1",
+                "--scores=npz", "--out", self.dir / "e")
+        tasks = json.loads((self.dir / "e/eval.json").read_text())["tasks"]
+        own, other = (np.load(self.dir / f"e/scores/{n}.npz") for n in ("shapes", "uniform"))
+        right = np.mean(own["label"] == own["predicted"])
+        self.assertAlmostEqual(100 * right, tasks["acc"]["top1"])
+        x, y = own["log_px"][:, None], other["log_px"][None]
+        auroc = np.mean((x > y) + 0.5 * (x == y))
+        self.assertAlmostEqual(auroc, tasks["ood"]["sets"][0]["scores"]["logpx"]["auroc"], 4)
 
 
 class Sampling(Case):

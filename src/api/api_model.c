@@ -9,6 +9,7 @@
 #include "run/fit.h"
 #include "jem/metrics.h"
 #include "run/model.h"
+#include "run/score_many.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,12 +87,7 @@ int jempp_logits(Jempp *j, const float *images, int n, float *logits, JemppErr *
 }
 
 float jempp_score(const Jempp *j, const float *logits, float *p) {
-    const int n = j->net.spec.classes;
-    const double score = logsumexp(logits, n), t = j->temperature > 0 ? j->temperature : 1;
-    for (int i = 0; p && i < n; i++) p[i] = (float)((double)logits[i] / t);
-    const double lse = p ? logsumexp(p, n) : 0;
-    for (int i = 0; p && i < n; i++) p[i] = (float)exp((double)p[i] - lse);
-    return (float)score;
+    return model_score(j, logits, p);
 }
 
 int jempp_predict(Jempp *j, const float *images, int n, JemppPrediction *out, JemppErr *err) {
@@ -124,14 +120,31 @@ char *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err) {
         json_put_string(&j, "class", p[i].class_name);
         json_put_double(&j, "p", (double)p[i].p);
         json_put_double(&j, "log_px", (double)p[i].log_px);
-        if (p[i].in < 0) json_put_string(&j, "in", NULL);
-        else json_put_bool(&j, "in", p[i].in);
+        for (int k = 0; k < 2; k++) {                       // "in": the name that 0.1 has for it
+            const char *key = k ? "in" : "known";
+            if (p[i].in < 0) json_put_string(&j, key, NULL);
+            else json_put_bool(&j, key, p[i].in);
+        }
         json_close(&j);
     }
     json_close(&j);
     char *text = json_finish(&j, NULL, &e);
     if (!text) api_fail(err, &e);
     return text;
+}
+
+int jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
+                        JemppPredicted *result, JemppErr *err) {
+    Err e = { 0 };
+    ScoredMany r = { 0 };
+    const Events events = events_of(ev);
+    const Config *c = &o->cfg;
+    int rc = output_scores(c->out, c->force, &e);
+    if (!rc)
+        rc = score_many(j, c, (const char *const *)o->file + 1, o->n_file - 1, c->out, &events, &r,
+                        &e);
+    *result = (JemppPredicted){ r.images, r.unreadable, r.stopped };
+    return rc ? api_fail(err, &e) : 0;
 }
 
 int jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images,

@@ -107,9 +107,12 @@ const Command command_table[] = {
     { .name = "predict", .bit = CMD_PREDICT,
       .about = "classify pictures, and detect those out of distribution",
       .synopsis = "jempp predict RUN|MODEL IMAGE... [--json]\n"
-                  "jempp predict RUN|MODEL - < IMAGE",
+                  "jempp predict RUN|MODEL - < IMAGE\n"
+                  "jempp predict RUN|MODEL IMAGE|FOLDER|SET... --out SCORES.csv|.jsonl|.npz [--strict]",
       .examples = "jempp predict runs/demo shoe.png\n"
                   "jempp predict model.safetensors *.jpg --json\n"
+                  "jempp predict model.safetensors pictures --out scores.csv\n"
+                  "jempp predict runs/first cifar10:test --out scores.npz\n"
                   "curl -s https://example.org/cat.webp | jempp predict model.safetensors -",
       .names = "a run folder or model file, then one or more pictures (- for standard input)",
       .least = 2, .most = INT_MAX },

@@ -1,6 +1,7 @@
 // output.c - see output.h.
 #include "api/output.h"
 #include "run/model_file.h"
+#include "run/score_file.h"
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -58,6 +59,16 @@ int output_images(const char *path, int force, Err *err) {
     unsigned char head[12];
     if (force || is_folder(path) || !begins(path, head)) return 0;
     return memcmp(head, "PK", 2) ? refuse(path, "npz file", err) : 0;
+}
+
+int output_scores(const char *path, int force, Err *err) {
+    static const char *const magic[N_SCORES] = { "file,index,l", "{\"file\"", "PK\3\4" };
+    unsigned char head[12];
+    ScoreFormat format;
+    if (score_format(path, &format, err)) return -1;
+    if (force || !begins(path, head)) return 0;
+    return memcmp(head, magic[format], strlen(magic[format])) ? refuse(path, "file of scores", err)
+                                                              : 0;
 }
 
 int output_model(const char *path, const char *source, int force, Err *err) {

@@ -9,6 +9,8 @@ int output_picture(const char *path, int force, Err *err);
 // Images one by one: FILE.npz, or a folder, with / at its end or existing.
 int output_is_images(const char *path);
 int output_images(const char *path, int force, Err *err);
+// Scores end in .csv, .jsonl or .npz.
+int output_scores(const char *path, int force, Err *err);
 // Models end in .safetensors, .pt or .pth. source: the file that the model was read from, which is
 // kept too.
 int output_model(const char *path, const char *source, int force, Err *err);

@@ -95,7 +95,22 @@ static int predict_files(Job *job, const JemppOptions *o) {
     return rc ? rc : printed;
 }
 
+static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
+    JemppErr err = { 0 };
+    JemppPredicted r;
+    JemppEvents ev = cli_events();
+    const int failed = jempp_predict_files(j, o, &ev, &r, &err);
+    jempp_terminal_close(&ev);
+    if (failed) return cli_fail(&err);
+    printf("%s: %llu images", out, (unsigned long long)r.images);
+    if (r.unreadable) printf(", %llu unreadable", (unsigned long long)r.unreadable);
+    printf(r.stopped ? "; stopped before the end\n" : "\n");
+    return EXIT_DONE;
+}
+
 static int predict(Jempp *j, const JemppOptions *o) {
+    char out[512];
+    if (!jempp_get(o, "out", out, sizeof out) && out[0]) return predict_to_file(j, o, out);
     const int files = jempp_n_files(o);
     const size_t side = (size_t)jempp_side(j);
     Job job = { .j = j, .json = cli_int(o, "json"), .width = 4 };

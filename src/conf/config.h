@@ -81,7 +81,8 @@ typedef struct {
     int    count, best, worst;
     SampleFrom from;
     SampleBy by;
-    int    json, half, force, zoom, columns, preview;
+    int    json, half, force, zoom, columns, preview, strict, tensorboard;
+    int    scores;                  // of eval: 0 none, else 1 + ScoreFormat
     char   classes[256], animation[512], url[1024];
     // which rows were set by the user, a preset or a file: not by config_defaults
     unsigned char given[128];

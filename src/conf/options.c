@@ -26,7 +26,7 @@ AS_WIDE_AS_INT(SampleBy);
 // clang-format off
 enum {
     TRAIN = CMD_TRAIN, SAMPLE = CMD_SAMPLE, EXPORT = CMD_EXPORT, BENCH = CMD_BENCH, DATA = CMD_DATA,
-    EVAL = CMD_EVAL, REPORT = CMD_REPORT, NETS = TRAIN | BENCH | CMD_INFO,
+    EVAL = CMD_EVAL, REPORT = CMD_REPORT, PREDICT = CMD_PREDICT, NETS = TRAIN | BENCH | CMD_INFO,
     MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT, INFO = CMD_INFO, FID = CMD_FID,
     DEVICES = NETS | MODELS | FID, JSONS = BENCH | DATA | EVAL | INFO | FID | CMD_PREDICT
 };
@@ -40,11 +40,12 @@ const OptRow config_rows[] = {
     { "data", T_TEXT, AT(data), "cifar10", 0, 0, "NAME", TRAIN | EVAL, "run",
       "cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, folder:DIR or cifar-file:FILE" },
     { "data-dir", T_TEXT, AT(data_dir), "", 0, 0, "DIR",
-      TRAIN | SAMPLE | EVAL | DATA | FID | MAY_CHANGE, "run",
+      TRAIN | SAMPLE | EVAL | DATA | FID | PREDICT | MAY_CHANGE, "run",
       "folder of image sets: searched first, and where downloads go" },
     { "out", T_TEXT, AT(out), "", 0, 0, "PATH",
-      TRAIN | SAMPLE | EVAL | REPORT | MAY_CHANGE, "run",
-      "output: a run folder, an image file or a page; empty: a name is chosen" },
+      TRAIN | SAMPLE | EVAL | REPORT | PREDICT | MAY_CHANGE, "run",
+      "output: a run folder, an image file, a page, or scores (.csv, .jsonl, .npz); empty: a name "
+      "is chosen, and predict prints" },
     { "init", T_TEXT, AT(init), "", 0, 0, "MODEL", TRAIN | MAY_CHANGE, "run",
       "start from the weights of this run or model" },
     { "resume", T_FLAG, AT(resume), "off", 0, 1, NULL, TRAIN | MAY_CHANGE, "run",
@@ -210,6 +211,8 @@ const OptRow config_rows[] = {
     { "ood", T_TEXT, AT(ood), "", 0, 0, "NAME,...", EVAL, "evaluation",
       "out-of-distribution sets: as for --data, or interp, uniform, gaussian, constant; empty: all "
       "that are found" },
+    { "scores", T_CHOICE, AT(scores), "none", 0, 0, "none|csv|jsonl|npz", EVAL, "evaluation",
+      "write logits, p(y|x) and log p(x) of every image to scores/SET, in this format" },
     { "page", T_INT, AT(page), "100", 1, 10000, NULL, EVAL, "evaluation",
       "images per page of a class's best and worst samples" },
     { "inception", T_TEXT, AT(inception), "", 0, 0, "FILE", TRAIN | EVAL | FID | MAY_CHANGE,
@@ -246,7 +249,9 @@ const OptRow config_rows[] = {
       "write the chains as an animation" },
     { "half", T_FLAG, AT(half), "off", 0, 1, NULL, EXPORT, "output",
       "16-bit weights: half the size" },
-    { "force", T_FLAG, AT(force), "off", 0, 1, NULL, SAMPLE | EXPORT, "output",
+    { "strict", T_FLAG, AT(strict), "off", 0, 1, NULL, PREDICT, "output",
+      "with --out: end at a picture that cannot be read; else it is a row with its error" },
+    { "force", T_FLAG, AT(force), "off", 0, 1, NULL, SAMPLE | EXPORT | PREDICT, "output",
       "replace a file of another kind, or the model itself" },
     { "url", T_TEXT, AT(url), "", 0, 0, "URL", DATA, "output",
       "download from this address instead of the publisher's" },

@@ -1,9 +1,13 @@
 // eval_scores.c - images through the model: logits and OOD scores. See task.h.
 #include "data/run_data.h"
 #include "eval/task.h"
+#include "base/file.h"
 #include "jem/train.h"
+#include "run/score_file.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void *eval_alloc(Evaluation *e, size_t n, size_t size, Err *err) {
     void *p = arena_alloc(&e->results.arena, n, size);
@@ -32,6 +36,7 @@ typedef struct {
     const char  *name;
     float       *logits;              // [n][classes]
     double      *slope;               // [n], or NULL; not of the refined classifier
+    const Set   *keep;                // --scores writes this set's; NULL: none
 } Sweep;
 
 static int sweep_batch(Evaluation *e, const Sweep *s, int from, int n, Err *err) {
@@ -62,6 +67,38 @@ static int check_sweep(const Evaluation *e, const Sweep *s, Err *err) {
     return 0;
 }
 
+// scores/NAME.csv beside the results. Sets that are called the same get a number.
+static int scores_path(Evaluation *e, const Sweep *s, char path[RUN_PATH], Err *err) {
+    char dir[RUN_PATH], label[32], name[64];
+    data_label(label, s->name);
+    for (char *c = label; *c; c++)
+        if (strchr("/ ():", *c)) *c = '-';
+    int same = 1;
+    for (int i = 0; i < e->n_kept && i < MAX_OOD; i++) same += !strcmp(e->kept[i], label);
+    if (e->n_kept <= MAX_OOD) memcpy(e->kept[e->n_kept++], label, sizeof label);
+    char number[16] = "";
+    if (same > 1) snprintf(number, sizeof number, "-%d", same);
+    snprintf(name, sizeof name, "%s%s%s", label, number, score_suffix[e->use->scores - 1]);
+    return run_path(dir, e->dir, RUN_SCORES, err) || dir_make(dir, err) ||
+           path_join(path, RUN_PATH, dir, name, err);
+}
+
+// Labels are those of the model's own classes, so other sets have none.
+static void keep_scores(Evaluation *e, const Sweep *s) {
+    char path[RUN_PATH];
+    ScoreFile f;
+    if (e->unwritten.kind || scores_path(e, s, path, &e->unwritten) ||
+        score_file_open(&f, path, e->m, &e->unwritten))
+        return;
+    for (int i = 0; i < s->n; i++) {
+        const ScoreRow row = { .index = (uint64_t)i,
+                               .label = s->keep == &e->test ? s->keep->y[i] : -1,
+                               .logits = s->logits + (size_t)i * (size_t)eval_classes(e) };
+        score_file_add(&f, &row);
+    }
+    (void)score_file_close(&f, &e->unwritten);
+}
+
 static int sweep(Evaluation *e, const Sweep *s, Err *err) {
     if ((s->refined || s->slope) && need_probe(e, err)) return -1;
     tell_progress(e->ev, 0, (uint64_t)s->n, "images", s->name);
@@ -70,7 +107,9 @@ static int sweep(Evaluation *e, const Sweep *s, Err *err) {
         if (sweep_batch(e, s, i, n, err) || stopped(e->ev, err)) return -1;
         tell_progress(e->ev, (uint64_t)(i + n), (uint64_t)s->n, "images", s->name);
     }
-    return check_sweep(e, s, err);
+    if (check_sweep(e, s, err)) return -1;
+    if (s->keep && e->use->scores) keep_scores(e, s);
+    return 0;
 }
 
 int need_logits(Evaluation *e, Err *err) {
@@ -78,7 +117,7 @@ int need_logits(Evaluation *e, Err *err) {
     const int slopes = eval_wants(e, TASK_OOD) && !e->use->refine;
     float *z = calloc((size_t)e->n * (size_t)eval_classes(e), sizeof *z);
     double *slope = slopes ? calloc((size_t)e->n, sizeof *slope) : NULL;
-    const Sweep s = { &e->bytes, e->n, e->use->refine > 0, e->data, z, slope };
+    const Sweep s = { &e->bytes, e->n, e->use->refine > 0, e->data, z, slope, &e->test };
     int rc = z && (slope || !slopes) ? 0 : err_set(err, ERR_MEM, "out of memory for logits");
     if (!rc) rc = sweep(e, &s, err);
     if (rc) {
@@ -114,12 +153,12 @@ static void fill_scores(double *score, const float *logits, const double *slope,
     }
 }
 
-static int score_bytes(Evaluation *e, const Bytes *bytes, int n, const char *name, double *score,
-                       Err *err) {
-    const int C = eval_classes(e);
+static int score_bytes(Evaluation *e, const Bytes *bytes, const Set *set, const char *name,
+                       double *score, Err *err) {
+    const int C = eval_classes(e), n = (int)set->n;
     float *z = calloc((size_t)n * (size_t)C, sizeof *z);
     double *slope = calloc((size_t)n, sizeof *slope);
-    const Sweep s = { bytes, n, 0, name, z, slope };
+    const Sweep s = { bytes, n, 0, name, z, slope, set == &e->test ? NULL : set };
     int rc = z && slope ? sweep(e, &s, err)
                         : err_set(err, ERR_MEM, "out of memory for %d images' scores", n);
     if (!rc) fill_scores(score, z, slope, n, C);
@@ -132,12 +171,12 @@ int eval_ood_scores(Evaluation *e, const Set *set, double *score, Err *err) {
     if (set) {
         Bytes bytes = { 0 };
         int rc = bytes_upload(&bytes, &e->m->dev, set, err);
-        if (!rc) rc = score_bytes(e, &bytes, (int)set->n, set->name, score, err);
+        if (!rc) rc = score_bytes(e, &bytes, set, set->name, score, err);
         bytes_free(&bytes, &e->m->dev);
         return rc;
     }
     // the refined classifier's logits are not those of p(x)
-    if (e->use->refine) return score_bytes(e, &e->bytes, e->n, e->data, score, err);
+    if (e->use->refine) return score_bytes(e, &e->bytes, &e->test, e->data, score, err);
     const int rc = need_logits(e, err);
     if (!rc) fill_scores(score, e->logits, e->slope, e->n, eval_classes(e));
     return rc;

@@ -34,6 +34,8 @@ typedef struct {
     double   *slope;                  // [n], with the logits where OOD scores will want them
     Set       ood[MAX_OOD];
     int       n_ood, n_curve;
+    char      kept[MAX_OOD + 1][32];  // sets whose scores were written (--scores)
+    int       n_kept;
     CurvePlan curve[MAX_CURVES];
     ImageSource fid_images;           // what samples are compared with, or ...
     FeatureSet  fid_reference;        // ... its statistics

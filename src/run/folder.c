@@ -16,6 +16,7 @@ static const char *const names[N_RUN_FILE] = {
     [RUN_PREV] = "prev.safetensors", [RUN_BEST] = "best.safetensors",
     [RUN_SAMPLES] = "samples",       [RUN_EVAL] = "eval.json",
     [RUN_SHEETS] = "sheets",         [RUN_REPORT] = "report.html",
+    [RUN_SCORES] = "scores",
 };
 
 const char *run_file(RunFile file) { return names[file]; }

@@ -12,6 +12,7 @@ typedef enum {
     RUN_SAMPLES,                    // samples/: one picture of the replay buffer per epoch
     RUN_EVAL,                       // eval.json: results of `jempp eval`
     RUN_SHEETS,                     // sheets/: pictures of `jempp eval`
+    RUN_SCORES,                     // scores/: `jempp eval --scores`, one file per set
     RUN_REPORT,                     // report.html
     N_RUN_FILE
 } RunFile;

@@ -1,6 +1,7 @@
 // model.c - see model.h.
 #include "run/model.h"
 #include "base/file.h"
+#include "jem/metrics.h"
 #include "run/ckpt.h"
 #include "run/folder.h"
 #include "run/model_file.h"
@@ -18,7 +19,8 @@ static int read_side(const St *st, NetSpec *s, Err *err) {
     return s->side == 28 || s->side == 32 || s->side == 64 ||
                    (s->side >= 4 && s->side <= 256 && s->side % 4 == 0)
                ? 0
-               : err_set(err, ERR_DATA, "%s: side '%.20s': expected 4 to 256 pixels", st->path, text);
+               : err_set(err, ERR_DATA, "%s: side '%.20s': expected 4 to 256 pixels", st->path,
+                         text);
 }
 
 static int read_names(Model *m, const St *st, Err *err) {
@@ -160,4 +162,13 @@ int model_logits(Model *m, const float *images, int n, float *logits, Err *err) 
             return -1;
     }
     return 0;
+}
+
+float model_score(const Model *m, const float *logits, float *p) {
+    const int n = m->net.spec.classes;
+    const double score = logsumexp(logits, n), t = m->temperature > 0 ? m->temperature : 1;
+    for (int i = 0; p && i < n; i++) p[i] = (float)((double)logits[i] / t);
+    const double lse = p ? logsumexp(p, n) : 0;
+    for (int i = 0; p && i < n; i++) p[i] = (float)exp((double)p[i] - lse);
+    return (float)score;
 }

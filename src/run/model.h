@@ -32,6 +32,9 @@ int  model_has_buffer(const Model *m);             // it is a run's, with a repl
 void sampler_free(Model *m);    // what sampling kept; the next call begins afresh
 // Logits [n][classes] of host images [n][dim] in [-1, 1].
 int  model_logits(Model *m, const float *images, int n, float *logits, Err *err);
+// From one image's logits: p(y|x) into p (may be NULL), the softmax at the model's temperature, 1
+// where it has none. Returns log p(x) up to a constant: the logits' LogSumExp.
+float model_score(const Model *m, const float *logits, float *p);
 // Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: the class that each
 // was started as, or -1; may be NULL.
 int  model_sample(Model *m, const Config *use, const Events *ev, int n, float *images,

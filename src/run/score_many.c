@@ -1,0 +1,190 @@
+// score_many.c - see score_many.h.
+#include "run/score_many.h"
+#include "base/file.h"
+#include "data/formats.h"
+#include "data/run_data.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {                     // where images come from
+    size_t       n;
+    const char **path;               // [n] picture files; NULL: a set
+    Set          set;
+    Arena        arena;
+} Source;
+
+typedef struct {
+    Model        *m;
+    int           strict;
+    const Events *ev;
+    Source       *source;
+    int           n_source;
+    uint64_t      total;
+    Scorer        scorer;
+    int           batch;
+    uint8_t      *bytes;             // [batch][dim]
+    float        *x, *logits;        // [batch][dim], [batch][classes]: those that could be read
+    Err          *why;               // [batch]: of those that could not
+    ScoreFile     file;
+    ScoredMany   *result;
+} Bulk;
+
+// ---- sources --------------------------------------------------------------------------------
+
+// Files that are named one after the other are read in common batches.
+static int open_files(Source *s, const char *const *name, int n, Err *err) {
+    s->path = arena_alloc(&s->arena, (size_t)n, sizeof *s->path);
+    for (; s->path && s->n < (size_t)n && !dir_exists(name[s->n]) && file_exists(name[s->n]);
+         s->n++)
+        s->path[s->n] = arena_strdup(&s->arena, name[s->n]);
+    return arena_ok(&s->arena, "file names", err);
+}
+
+static int open_set(Source *s, const Model *m, const char *name, Err *err) {
+    const NetSpec *spec = &m->net.spec;
+    char base[256];
+    const size_t n = strlen(name), cut = n > 5 && !strcmp(name + n - 5, ":test") ? n - 5 : n;
+    DataOpts o = data_opts(&m->cfg);
+    o.side = spec->side;
+    o.channels = spec->channels;
+    if (n >= sizeof base) return err_set(err, ERR_ARG, "%.80s...: name too long", name);
+    snprintf(base, sizeof base, "%.*s", (int)cut, name);
+    if (set_load(&s->set, base, cut < n ? HALF_TEST : HALF_TRAIN, &o, err))
+        return err_prefix(err, "%s: neither a file nor a folder, and as an image set", name);
+    s->n = s->set.n;
+    if (s->set.c == spec->channels && s->set.side == spec->side) return 0;
+    return err_set(err, ERR_ARG,
+                   "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name,
+                   s->set.c, s->set.side, s->set.side, spec->channels, spec->side, spec->side);
+}
+
+// The first of n names, and files that follow it; how many, or -1.
+static int open_source(Source *s, const Model *m, const char *const *name, int n, Err *err) {
+    int rc;
+    if (!strcmp(*name, "-"))
+        return err_set(err, ERR_ARG, "-: a picture from standard input goes without --out");
+    if (dir_exists(*name)) rc = list_pictures(&s->arena, *name, &s->path, &s->n, err);
+    else if (!file_exists(*name)) rc = open_set(s, m, *name, err);
+    else return open_files(s, name, n, err) ? -1 : (int)s->n;
+    return rc ? -1 : 1;
+}
+
+// The number of the class that a picture's folder is named after, or -1.
+static int label_of(const Model *m, const char *path) {
+    const char *end = strrchr(path, '/'), *begin = end;
+    if (!end) return -1;
+    while (begin > path && begin[-1] != '/') begin--;
+    for (int k = 0; k < m->net.spec.classes; k++) {
+        const size_t n = strlen(m->class_name[k]);
+        if (n == (size_t)(end - begin) && !strncmp(m->class_name[k], begin, n)) return k;
+    }
+    return -1;
+}
+
+// ---- batches --------------------------------------------------------------------------------
+
+// Decodes pictures from .. from + n; the bytes of those that can be read are in their places.
+static void load_pictures(Bulk *b, const Source *s, size_t from, int n) {
+    const NetSpec *spec = &b->m->net.spec;
+    const size_t dim = tensor_len(&b->m->net.act[0]);
+    #pragma omp parallel for schedule(dynamic)
+    for (int i = 0; i < n; i++) {
+        b->why[i] = (Err){ 0 };
+        (void)picture_load(b->bytes + (size_t)i * dim, s->path[from + (size_t)i], spec->channels,
+                           spec->side, &b->why[i]);
+    }
+}
+
+static int load_batch(Bulk *b, const Source *s, size_t from, int n, Err *err) {
+    const size_t dim = tensor_len(&b->m->net.act[0]);
+    const uint8_t *bytes = s->path ? b->bytes : s->set.x + from * dim;
+    int readable = 0;
+    if (s->path) load_pictures(b, s, from, n);
+    else memset(b->why, 0, (size_t)n * sizeof *b->why);
+    for (int i = 0; i < n; i++) {
+        if (b->why[i].kind && b->strict) return err_set(err, b->why[i].kind, "%s", b->why[i].msg);
+        if (b->why[i].kind) continue;
+        float *x = b->x + (size_t)readable++ * dim;
+        for (size_t k = 0; k < dim; k++) x[k] = (float)bytes[(size_t)i * dim + k] / 127.5f - 1;
+    }
+    return readable ? scorer_images(&b->scorer, b->x, readable, b->logits, err) : 0;
+}
+
+static void add_rows(Bulk *b, const Source *s, size_t from, int n) {
+    const float *logits = b->logits;
+    for (int i = 0; i < n; i++) {
+        const size_t at = from + (size_t)i;
+        ScoreRow row = { .file = s->path ? s->path[at] : NULL, .index = at };
+        row.label = s->path ? label_of(b->m, row.file) : s->set.y[at];
+        if (b->why[i].kind) row.error = b->why[i].msg;
+        else row.logits = logits, logits += b->m->net.spec.classes;
+        score_file_add(&b->file, &row);
+        b->result->images++;
+        b->result->unreadable += b->why[i].kind != ERR_NONE;
+    }
+}
+
+static int score_source(Bulk *b, const Source *s, Err *err) {
+    for (size_t i = 0; i < s->n && !b->result->stopped;) {
+        const int n = s->n - i < (size_t)b->batch ? (int)(s->n - i) : b->batch;
+        if (load_batch(b, s, i, n, err)) return -1;
+        add_rows(b, s, i, n);
+        i += (size_t)n;
+        tell_progress(b->ev, b->result->images, b->total, "images", "");
+        b->result->stopped = b->result->images < b->total && stop_asked(b->ev);
+    }
+    return 0;
+}
+
+// ---- all of it ------------------------------------------------------------------------------
+
+static int bulk_open(Bulk *b, const char *const *name, int n_name, const char *out, Err *err) {
+    const size_t dim = tensor_len(&b->m->net.act[0]);
+    b->source = calloc((size_t)n_name + 1, sizeof *b->source);
+    if (!b->source) return err_set(err, ERR_MEM, "out of memory for names");
+    for (int i = 0, taken; i < n_name; i += taken) {
+        Source *s = &b->source[b->n_source++];
+        taken = open_source(s, b->m, name + i, n_name - i, err);
+        if (taken < 0) return -1;
+        b->total += s->n;
+    }
+    const uint64_t most = (uint64_t)b->m->dev.be.eval_batch;
+    b->batch = (int)(b->total < most ? b->total : most);
+    const size_t B = (size_t)b->batch;
+    b->bytes = malloc(B * dim);
+    b->x = malloc(B * dim * sizeof *b->x);
+    b->logits = malloc(B * (size_t)b->m->net.spec.classes * sizeof *b->logits);
+    b->why = malloc(B * sizeof *b->why);
+    if (!b->bytes || !b->x || !b->logits || !b->why)
+        return err_set(err, ERR_MEM, "out of memory for a batch of %d images", b->batch);
+    const int mode = MODE_INFER | (b->total > MANY_IMAGES ? 0 : RUN_FEW);
+    return score_file_open(&b->file, out, b->m, err) ||
+           scorer_open_as(&b->scorer, &b->m->net, b->batch, mode, NULL, 0, err);
+}
+
+static void bulk_close(Bulk *b) {
+    scorer_close(&b->scorer);
+    for (int i = 0; i < b->n_source; i++) {
+        set_free(&b->source[i].set);
+        arena_free(&b->source[i].arena);
+    }
+    free(b->source);
+    free(b->bytes);
+    free(b->x);
+    free(b->logits);
+    free(b->why);
+}
+
+int score_many(Model *m, const Config *use, const char *const *name, int n_name, const char *out,
+               const Events *ev, ScoredMany *result, Err *err) {
+    Bulk b = { .m = m, .strict = use->strict, .ev = ev, .result = result };
+    *result = (ScoredMany){ 0 };
+    m->dev.events = ev;
+    int rc = bulk_open(&b, name, n_name, out, err);
+    for (int i = 0; !rc && i < b.n_source; i++) rc = score_source(&b, &b.source[i], err);
+    if (!rc) rc = score_file_close(&b.file, err);
+    else if (b.file.m) score_file_cancel(&b.file);
+    m->dev.events = NULL;
+    bulk_close(&b);
+    return rc;
+}
