@@ -132,12 +132,12 @@ JEMPP_API int    jempp_check_picture(const char *path, int force, JemppErr *err)
 // Writes a grid of images as PNG or WebP, by the path's suffix.
 JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
                                   const char *path, JemppErr *err);
-// Whether a path stands for images one by one: FILE.npz, or a folder, with / at its end or existing.
+// Whether a path stands for images one by one: FILE.npz, or a folder (it exists, or ends in /).
 JEMPP_API int    jempp_is_images(const char *path);
 // Fails if, without force, another kind of file is there.
 JEMPP_API int    jempp_check_images(const char *path, int force, JemppErr *err);
-// Writes images one by one, rounded to bytes: to FILE.npz as arr_0 [n][side][side][channels], else to
-// a folder as 000000.png, ...
+// Writes images one by one, rounded to bytes: to FILE.npz as arr_0 [n][side][side][channels], else
+// to a folder as 000000.png, ...
 JEMPP_API int    jempp_write_images(const Jempp *j, const float *images, int n, const char *path,
                                     const JemppEvents *ev, JemppErr *err);
 // A grid as coloured text for a terminal; free() it.

@@ -125,7 +125,7 @@ static void check_case(St *st, const char *name) {
     double found[] = { fid_of(x, n, y, m, dim), 0, p.precision, p.recall, p.density, p.coverage };
     if (want[1] > 0) {
         Kid k;
-        OK(kid_of(&k, x, n, y, m, dim, 1, 1, err));
+        OK(kid_of(&k, x, n, y, m, dim, 1, 1, NULL, err));
         assert_int_equal(k.n_all, n);
         found[1] = k.all;
     }
@@ -244,14 +244,14 @@ static void subsets_scatter_around_the_whole(void **state) {
     enum { N = 1500, M = 1200, DIM = 8 };
     float *x = features(22, N, DIM, 0), *y = features(23, M, DIM, 0.1);
     Kid k, again;
-    OK(kid_of(&k, x, N, y, M, DIM, 20, 1, err));
+    OK(kid_of(&k, x, N, y, M, DIM, 20, 1, NULL, err));
     assert_int_equal(k.subsets, 20);
     assert_int_equal(k.size, 1000);
     assert_int_equal(k.n_all, M);
     assert_true(k.sd > 0);
     assert_less(k.sd, 0.2 * k.all);
     assert_close(k.mean, k.all, k.sd);
-    OK(kid_of(&again, x, N, y, M, DIM, 20, 2, err));
+    OK(kid_of(&again, x, N, y, M, DIM, 20, 2, NULL, err));
     assert_true(again.mean != k.mean);
     free(x), free(y);
 }
@@ -300,7 +300,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state) {
     for (int i = 0; i < 2; i++) {
         omp_set_num_threads(i ? 3 : 1);
         fid[i] = fid_of(x, N, y, N, DIM);
-        OK(kid_of(&kid[i], x, N, y, N, DIM, 2, 1, err));
+        OK(kid_of(&kid[i], x, N, y, N, DIM, 2, 1, NULL, err));
         OK(prdc_of(&prdc[i], x, N, y, N, DIM, 5, err));
     }
     omp_set_num_threads(threads);

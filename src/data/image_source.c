@@ -223,7 +223,7 @@ static int write_folder(const ImageSource *s, const char *dir, uint8_t *planes, 
 
 int source_write(const ImageSource *s, const char *path, const Events *ev, Err *err) {
     Image im;
-    uint8_t *planes = malloc(3 * plane(s) + 1);
+    uint8_t *planes = calloc(3 * plane(s) + 1, 1);
     if (!planes) return err_set(err, ERR_MEM, "out of memory for an image");
     int rc = image_new(&im, s->w, s->h, s->c, err);
     if (!rc)

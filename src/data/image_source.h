@@ -28,8 +28,8 @@ int  source_of_floats(ImageSource *s, const float *x, size_t n, int c, int side,
 int  source_read(const ImageSource *s, const uint32_t *index, size_t n, uint8_t *dst, Err *err);
 // MD5 of the images' size and bytes, in order.
 int  source_hash(const ImageSource *s, char hex[33], Err *err);
-// Writes all images: to FILE.npz as arr_0 [n][h][w][c] uint8, else to a folder, which is created, as
-// 000000.png and so on.
+// Writes all images: to FILE.npz as arr_0 [n][h][w][c] uint8, else to a folder, which is created,
+// as 000000.png and so on.
 int  source_write(const ImageSource *s, const char *path, const Events *ev, Err *err);
 void source_close(ImageSource *s);
 #endif

@@ -122,6 +122,12 @@ static size_t panels_of(size_t n, size_t wide) { return (n + wide - 1) / wide; }
 
 // Columns from .. from + k of rows [wide p, wide p + wide) to dst[k][wide], zeros where no row is.
 static void pack(double *dst, Dense a, size_t rows, size_t p, size_t wide, size_t from, size_t k) {
+    if (a.row == 1 && (p + 1) * wide <= rows) {         // a whole panel of a transpose: in order
+        const double *src = a.p + p * wide + from * a.col;
+        for (size_t j = 0; j < k; j++)
+            for (size_t i = 0; i < wide; i++) dst[j * wide + i] = src[j * a.col + i];
+        return;
+    }
     for (size_t i = 0; i < wide; i++) {
         const size_t row = p * wide + i;
         const double *src = a.p + row * a.row + from * a.col;

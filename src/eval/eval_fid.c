@@ -253,8 +253,9 @@ static int compare(Samples *s, Err *err) {
         return -1;
     warn_of_bias(s);
     int rc = feature_set(&f, s->net, &source, 1, s->e->ev, err);
-    if (!rc) tell_line(s->e->ev, "comparing features");
-    if (!rc) rc = fid_figures(&s->result.figures, &f, &s->e->fid_reference, eval_seed(s->e), err);
+    if (!rc)
+        rc = fid_figures(&s->result.figures, &f, &s->e->fid_reference, eval_seed(s->e), s->e->ev,
+                         err);
     if (!rc && s->e->use->per_class) rc = distances_by_class(s, &f, err);
     feature_set_free(&f);
     source_close(&source);

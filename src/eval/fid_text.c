@@ -156,7 +156,7 @@ static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
     const double began = now_seconds();
     if (open_side(&c->b, c, b, 1, err) || open_side(&c->a, c, a, 0, err)) return NULL;
     warn_of_bias(c);
-    if (fid_figures(&c->figures, &c->a, &c->b, (uint64_t)c->use->seed, err)) return NULL;
+    if (fid_figures(&c->figures, &c->a, &c->b, (uint64_t)c->use->seed, c->ev, err)) return NULL;
     c->seconds = now_seconds() - began;
     return c->use->json ? as_json(c, err) : as_text(c, err);
 }

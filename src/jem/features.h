@@ -1,5 +1,5 @@
-// features.h - images through the Inception network of FID: 2048 numbers per image, and logits where
-// the weights have the softmax layer.
+// features.h - images through the Inception network of FID: 2048 numbers per image, and logits
+// where the weights have the softmax layer.
 #ifndef FEATURES_H
 #define FEATURES_H
 #include "base/events.h"

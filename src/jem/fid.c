@@ -162,8 +162,9 @@ static int each_chunk(const Rows *x, const Rows *y, int upper,
         for (p.j = upper ? p.i : 0; !rc && p.j < y->n; p.j += CHUNK) {
             p.n = load_rows(p.b, y, p.j);
             memset(p.dot, 0, p.m * p.n * sizeof *p.dot);
-            rc = dense_product(p.dot, p.n, p.m, p.n, x->dim, 1, (Dense){ p.a, x->dim, 1 },
-                               (Dense){ p.b, x->dim, 1 }, err);
+            const Dense a = { p.a, x->dim, 1 }, b = { p.b, x->dim, 1 };
+            rc = upper && p.i == p.j ? dense_gram(p.dot, p.n, x->dim, 1, b, err)
+                                     : dense_product(p.dot, p.n, p.m, p.n, x->dim, 1, a, b, err);
             if (!rc) use(ctx, &p);
         }
     }
@@ -225,7 +226,7 @@ static int mmd_subset(double *out, Rows x, Rows y, size_t size, uint64_t seed, u
 }
 
 int kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, int dim, int subsets,
-           uint64_t seed, Err *err) {
+           uint64_t seed, const Events *ev, Err *err) {
     const Rows a = { x, NULL, n, (size_t)dim }, b = { y, NULL, m, (size_t)dim };
     const size_t least = n < m ? n : m;
     double sum = 0, squares = 0;
@@ -236,10 +237,13 @@ int kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, int dim, 
     if (check_features(x, n, dim, err) || check_features(y, m, dim, err)) return -1;
     for (int i = 0; i < k->subsets; i++) {
         double v;
-        if (mmd_subset(&v, a, b, (size_t)k->size, seed, 1 + (uint32_t)i, err)) return -1;
+        tell_progress(ev, (uint64_t)i, (uint64_t)k->subsets, "subsets", "KID");
+        if (stopped(ev, err) || mmd_subset(&v, a, b, (size_t)k->size, seed, 1 + (uint32_t)i, err))
+            return -1;
         sum += v;
         squares += v * v;
     }
+    tell_progress(ev, (uint64_t)k->subsets, (uint64_t)k->subsets, "subsets", "KID");
     k->mean = sum / k->subsets;
     k->sd = sqrt(fmax(squares / k->subsets - k->mean * k->mean, 0));
     return mmd_subset(&k->all, a, b, least, seed, 0, err);

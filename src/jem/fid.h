@@ -5,7 +5,7 @@
 // Features are x[n][dim]. Sums are in double and in an order that does not depend on threads.
 #ifndef FID_H
 #define FID_H
-#include "base/err.h"
+#include "base/events.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,7 +36,7 @@ typedef struct {
 // KID_SUBSET images or, where a set is smaller, of that many. Of the larger set, `all` has as many
 // images, chosen by seed, as the smaller one has.
 int  kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, int dim, int subsets,
-            uint64_t seed, Err *err);
+            uint64_t seed, const Events *ev, Err *err);
 
 enum { PRDC_NEAREST = 5 };
 typedef struct { double precision, recall, density, coverage; int k; } Prdc;

@@ -3,9 +3,9 @@
 #define PAPER_H
 
 // The result of `system` (a preset's name) trained on `data`. A measure is TASK.KEY of eval.json
-// ("acc.top1", "ece.ece", "fid.buffer.fid", "fid.buffer.is", "speed.minutes_per_epoch"), or the AUROC of a score
-// against a set by its name in `jempp eval`: "logpx:SET", "maxp:SET" ("svhn", "interp", "cifar100",
-// "celeba", "cifar-file:DIR/celeba.bin"). NaN: the paper has none.
+// ("acc.top1", "ece.ece", "fid.buffer.fid", "fid.buffer.is", "speed.minutes_per_epoch"), or the
+// AUROC of a score against a set by its name in `jempp eval`: "logpx:SET", "maxp:SET" ("svhn",
+// "interp", "cifar100", "celeba", "cifar-file:DIR/celeba.bin"). NaN: the paper has none.
 double paper_figure(const char *system, const char *data, const char *measure);
 
 // The paper's system that a run is compared with: its preset where the paper has that, else what

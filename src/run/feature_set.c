@@ -39,7 +39,7 @@ int feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with_
              alloc_rows(s, from->n, with_logits && has_logits, from->y != NULL, err) ||
              features_of(f, from, NULL, from->n, s->x, s->logits, ev, err) ||
              moments_of(&s->moments, s->x, from->n, DIM, err);
-    if (!rc && s->y) memcpy(s->y, from->y, from->n * sizeof *s->y);
+    if (!rc && s->y && from->y) memcpy(s->y, from->y, from->n * sizeof *s->y);
     if (rc) feature_set_free(s);
     return rc ? -1 : 0;
 }
@@ -187,13 +187,13 @@ int feature_statistics(FeatureSet *s, const char *path, Err *err) {
 // ---- figures -------------------------------------------------------------------------------------------
 
 static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uint64_t seed,
-                    Err *err) {
+                    const Events *ev, Err *err) {
     Kid kid;
     Prdc prdc;
     // a choice of samples would be no better than the first: chains have no order
     const size_t most = FID_REFERENCES, n = a->n_x < most ? a->n_x : most,
                  m = b->n_x < most ? b->n_x : most;
-    if (kid_of(&kid, a->x, n, b->x, m, DIM, KID_SUBSETS, seed, err)) return -1;
+    if (kid_of(&kid, a->x, n, b->x, m, DIM, KID_SUBSETS, seed, ev, err)) return -1;
     f->kid = kid.mean;
     f->kid_sd = kid.sd;
     f->kid_all = kid.all;
@@ -220,7 +220,7 @@ static int score_of(FidFigures *f, const FeatureSet *s, uint64_t seed, Err *err)
 }
 
 int fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *reference, uint64_t seed,
-                Err *err) {
+                const Events *ev, Err *err) {
     *f = (FidFigures){ (double)images->moments.n,
                        (double)reference->moments.n,
                        NAN,
@@ -234,7 +234,7 @@ int fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *refer
                        NAN,
                        NAN };
     if (frechet_distance(&f->fid, &images->moments, &reference->moments, err)) return -1;
-    if (images->x && reference->x && pairs_of(f, images, reference, seed, err)) return -1;
+    if (images->x && reference->x && pairs_of(f, images, reference, seed, ev, err)) return -1;
     if (images->logits && images->n_x >= IS_SPLITS && score_of(f, images, seed, err)) return -1;
     return 0;
 }

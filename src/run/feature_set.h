@@ -11,7 +11,7 @@ typedef struct {
     char     about[600];            // "cifar10, 50000 training images"
     Moments  moments;               // of all images
     size_t   n_x;
-    float   *x;                     // [n_x][dim] of all images or of a choice of them; NULL: unknown
+    float   *x;                     // [n_x][dim] of all images or of some; NULL: unknown
     float   *logits;                // [n_x][INCEPTION_CLASSES], or NULL
     int     *y;                     // [n_x], or NULL
 } FeatureSet;
@@ -36,5 +36,5 @@ typedef struct {                    // of `n` images; NaN: cannot be computed fr
 } FidFigures;
 
 int  fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *reference,
-                 uint64_t seed, Err *err);
+                 uint64_t seed, const Events *ev, Err *err);
 #endif
