@@ -256,7 +256,7 @@ static void memory_in_use_stays_flat_over_many_calls(void **state) {
     enum { SAMPLES = 500, PREDICTIONS = 2000 };
     JemppErr err = { 0 };
     float image[2 * 3 * 8 * 8] = { 0 }, z[2 * 3];
-    spoil("options", "start = uniform\nbatch = 2\n", NULL);
+    spoil("options", "start = uniform\nbatch = 2\nsteps = 1\nreinit = 1\n", NULL);
     JemppOptions *o = jempp_options("sample", &err);
     assert_non_null(o);
     assert_int_equal(jempp_set(o, "device", has_device("cpu") ? "cpu" : "ref", &err), 0);
@@ -378,7 +378,7 @@ static void chains_that_are_stopped_are_no_wrong_argument(void **state) {
     const Events ev = { .stop = stop_at_once };
     float image[3 * 8 * 8];
     config_defaults(&use);
-    spoil("options", "start = uniform\nbatch = 2\n", NULL);
+    spoil("options", "start = uniform\nbatch = 2\nsteps = 1\nreinit = 1\n", NULL);
     OK(open_model(&m, bad, err));
     assert_int_not_equal(model_sample(&m, &use, &ev, 1, image, NULL, &why), 0);
     assert_string_equal(why.msg, "stopped");

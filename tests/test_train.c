@@ -322,6 +322,54 @@ static void an_epoch_shows_every_image_once(void **state) {
     dev_close(&dev);
 }
 
+static Config small_run(void);
+
+static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
+    (void)state;
+    Config c = { .steps = 5, .reinit = 0.05 };              // a hundred training steps on average
+    const struct {
+        double climb, first;
+        int steps;
+    } plan[] = {
+        { 0.75, 4, 49 }, { 0, 1, 182 }, { -3, 0.5, 334 }, { 1, 6, 33 }, { 1.3, 6, 33 },
+    };
+    for (size_t i = 0; i < LEN(plan); i++) {
+        const Anneal a = anneal_plan(&c, plan[i].climb);
+        double far = 0;
+        assert_close(a.first, plan[i].first, 1e-9);
+        assert_int_equal(a.steps, plan[i].steps);
+        assert_close(anneal_scale(&a, 0), a.first, 1e-6);
+        assert_close(anneal_scale(&a, a.steps - 1), 0.1, 1e-6);
+        for (int k = 0; k < a.steps; k++) far += (double)anneal_scale(&a, k);
+        assert_close(far, 100, 0.5 * a.first);
+    }
+    assert_close(anneal_scale(&(Anneal){ 1, 3, 1 }, 0), 3, 0);
+    c.reinit = 0;                                           // never restarted: far, but not for ever
+    assert_close((anneal_plan(&c, 1).steps * 6.1) / 2, 400, 6);
+}
+
+// A step so short that log p(x) is straight brings what its gradient promised.
+static void short_steps_climb_as_promised(void **state) {
+    (void)state;
+    Config c = small_run();
+    Trainer t;
+    Dev dev;
+    Set set;
+    c.noise = 0, c.step_size = 1e-3, c.reinit = 0;
+    open_device(&dev, "ref");
+    OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
+    OK(trainer_open(&t, &dev, &c, &set, 0, err));
+    const StepInput in = { .step = 0 };
+    dev.be.copy_in(&dev, &t.state->in, &in, sizeof in);
+    replay_take(&t.replay, t.sampled->x, t.state);
+    const double climb =
+        sample_climb(&t.chain_pass, &t.chain, t.sampled->x, NULL, t.sums, (Rng){ .seed = 1 });
+    assert_close(climb, 1, 0.05);
+    trainer_close(&t);
+    set_free(&set);
+    dev_close(&dev);
+}
+
 static void augmentation_moves_mirrors_and_adds_noise(void **state) {
     (void)state;
     enum { S = 8, N = 400 };
@@ -632,6 +680,8 @@ int main(void) {
         cmocka_unit_test(a_rewound_buffer_draws_the_same_starts_again),
         cmocka_unit_test(an_epoch_shows_every_image_once),
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
+        cmocka_unit_test(fresh_chains_come_as_far_as_those_of_the_buffer),
+        cmocka_unit_test(short_steps_climb_as_promised),
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),

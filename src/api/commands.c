@@ -3,13 +3,11 @@
 #include <limits.h>
 #include <string.h>
 
-static void sample_defaults(Config *c) { c->steps = FRESH_STEPS; }
 static void bench_defaults(Config *c) {
     c->px = PX_SHARED;
 } // the cheapest rule, the one others time
 static void eval_defaults(Config *c) {
     c->attack_steps = EVAL_ATTACK_STEPS;
-    c->steps = FRESH_STEPS;
     c->count = EVAL_CHAINS;
     c->data[0] = 0;                                         // the run's own
 }
@@ -34,7 +32,8 @@ static const OptNote SAMPLE_NOTES[] = {
       "samples.png" },
     { "batch", "chains per batch; with batch norm, samples are best at the training's batch size",
       NULL },
-    { "steps", "gradient steps of a fresh chain", NULL },
+    { "steps", "gradient steps of a fresh chain, each as long as in training",
+      "few long ones, chosen for the model" },
     { 0 },
 };
 static const OptNote EVAL_NOTES[] = {
@@ -44,7 +43,8 @@ static const OptNote EVAL_NOTES[] = {
     { "out", "folder for eval.json, sheets and figures",
       "the run folder; MODEL-eval for a model file" },
     { "attack-steps", "gradient steps of a PGD attack", NULL },
-    { "steps", "gradient steps of a fresh chain (samples, fid)", NULL },
+    { "steps", "gradient steps of a fresh chain (samples, fid), each as long as in training",
+      "few long ones, chosen for the model" },
     { "count", "fresh chains in the task fid", NULL },
     { "from", "the samples that the task fid takes: new chains or the replay buffer",
       "both" },
@@ -91,7 +91,7 @@ const Command command_table[] = {
       .examples = "jempp sample runs/demo --count 100 --out grid.png\n"
                   "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
                   "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px",
-      .names = ONE_MODEL, .least = 1, .most = 1, .defaults = sample_defaults,
+      .names = ONE_MODEL, .least = 1, .most = 1,
       .notes = SAMPLE_NOTES },
     { .name = "eval", .bit = CMD_EVAL,
       .about = "evaluate a model: accuracy, calibration, OOD detection, attacks, samples, speed",

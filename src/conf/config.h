@@ -112,7 +112,6 @@ enum { CMD_TRAIN = 1, CMD_SAMPLE = 2, CMD_PREDICT = 4, CMD_EXPORT = 8, CMD_INFO 
        CMD_ALL = 1023,
        MAY_CHANGE = 1 << 16 };      // with --resume
 enum { EVAL_ATTACK_STEPS = 40, EVAL_CHAINS = 10000 };
-enum { FRESH_STEPS = 40 };          // of `sample`: new chains need more than those of the buffer
 
 typedef struct { const char *former, *name; } OptAlias;
 extern const OptAlias config_aliases[];                         // ends with NULL

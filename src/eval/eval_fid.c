@@ -283,7 +283,7 @@ static int evaluate_all(Evaluation *e, FeatureNet *net, FidResult *r, Err *err) 
     if (!rc && buffer)
         rc = evaluate(e, net, "buffer", limit && limit < slots ? limit : slots, &r->buffer, err);
     if (!rc && fresh) rc = evaluate(e, net, "fresh", e->use->count, &r->fresh, err);
-    if (!rc && fresh) r->fresh.steps = e->use->steps;
+    if (!rc && fresh) r->fresh.steps = model_chains(e->m).steps;
     return rc;
 }
 

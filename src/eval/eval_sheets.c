@@ -155,7 +155,7 @@ static void put_settings(Sheets *s, const char *from) {
     SamplesResult *r = &s->result;
     r->from = from;
     r->n = s->n;
-    r->fresh_steps = s->e->use->steps;
+    r->fresh_steps = model_chains(s->e->m).steps;
     r->batch = run->batch;
     r->inner = run->inner;
     r->step_size = run->step_size;

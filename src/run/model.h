@@ -2,6 +2,7 @@
 #ifndef MODEL_H
 #define MODEL_H
 #include "data/data.h"
+#include "jem/sample.h"
 #include "jem/score.h"
 #include "jem/starts.h"
 #include "run/folder.h"
@@ -39,4 +40,5 @@ float model_score(const Model *m, const float *logits, float *p);
 // was started as, or -1; may be NULL.
 int  model_sample(Model *m, const Config *use, const Events *ev, int n, float *images,
                   int *class_of, Err *err);
+Anneal model_chains(const Model *m);    // the steps of the fresh chains that were drawn last
 #endif

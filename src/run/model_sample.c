@@ -22,12 +22,18 @@ struct Sampler {
     real     *x, *sums;         // on the device: a batch of images; what the head adds up
     int      *y;                // on the device
     real     *host;             // a batch
+    Anneal    anneal;           // the steps of fresh chains, as last used
+    struct {                    // what was measured for chains ...
+        Chain  chain;           // ... of this kind (steps 0: nothing yet)
+        double climb;
+    } known;
 };
 
 typedef struct {                // one call
     Model   *m;
     Sampler *s;
     Config   cfg;               // the run's, with the options of this call
+    int      steps_given;       // by this call, not by the run
     const Events *ev;
     char     wanted[1000];      // by class
     int      n_wanted;
@@ -106,7 +112,7 @@ static int open_pass(Sampler *s, Model *m, int batch, Err *err) {
     s->mem = dev->be.alloc(dev, s->pass.bytes, "sampling");
     s->x = dev->be.alloc(dev, B * dim * sizeof(real), "samples");
     s->y = dev->be.alloc(dev, B * sizeof(int), "samples");
-    s->sums = dev->be.alloc(dev, N_SUM * sizeof(real), "samples");
+    s->sums = dev->be.alloc(dev, 3 * N_SUM * sizeof(real), "samples");
     if (dev_check(dev, err)) return -1;
     s->host = malloc(B * dim * sizeof *s->host);
     if (!s->host) return err_set(err, ERR_MEM, "out of memory for %d samples", batch);
@@ -193,41 +199,96 @@ static int add_frame(Draw *d, Err *err) {
     return rc;
 }
 
-// One full batch with its classes mixed evenly, because batch norm makes a sample depend on its
-// batch.
-static int draw_batch(Draw *d, int batch_no, int steps, int animate, int *cls, Err *err) {
+static uint64_t seed_of(const Draw *d) {
+    return (uint64_t)d->cfg.seed + 0x5a5a;                  // not the training's numbers
+}
+
+// Chain starts of one full batch with its classes mixed evenly, because batch norm makes a sample
+// depend on its batch.
+static int start_batch(Draw *d, int batch_no, int *cls, Err *err) {
     Dev *dev = &d->m->dev;
     const int B = d->cfg.batch, C = d->m->net.spec.classes;
-    const uint64_t seed = (uint64_t)d->cfg.seed + 0x5a5a;           // not the training's numbers
     int *number = malloc((size_t)B * sizeof *number);
     if (!number) return err_set(err, ERR_MEM, "out of memory for samples");
     for (int i = 0; i < B; i++) number[i] = batch_no * B + i, cls[i] = (batch_no * B + i) % C;
-    starts_draw(&d->s->starts, seed, number, cls, B, d->s->x, B);
+    starts_draw(&d->s->starts, seed_of(d), number, cls, B, d->s->x, B);
     free(number);
     dev->be.copy_in(dev, d->s->y, cls, (size_t)B * sizeof *cls);
-    Chain chain = chain_of(&d->cfg);
+    return 0;
+}
+
+static Chain fresh_chain(const Draw *d) {
+    Chain chain;
+    const Chain asked = chain_of(&d->cfg);
+    memset(&chain, 0, sizeof chain);                        // chains are compared as bytes
+    chain.move = asked.move, chain.energy = asked.energy;
     if (d->cfg.classes[0])
         chain.energy = (Energy){ .b = 1 }; // a class was asked for: climb its logit
     chain.steps = 1;
-    for (int k = 0; k < steps; k++) {
+    return chain;
+}
+
+// How a model's training steps climb where chains get to: measured on one batch.
+static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
+    enum { BEFORE = 20, MEASURED = 4 };
+    const Chain chain = fresh_chain(d);
+    *climb = 0;
+    if (start_batch(d, 0, cls, err)) return -1;
+    for (int k = 0; k < BEFORE + MEASURED; k++) {
+        const Rng key = { .seed = seed_of(d), .stream = RNG_LANGEVIN, .step = (uint32_t)k };
+        const double c = sample_climb(&d->s->pass, &chain, d->s->x, d->s->y, d->s->sums, key);
+        if (k >= BEFORE) *climb += c / MEASURED;
+        if (stopped(d->ev, err)) return -1;
+    }
+    return dev_check(&d->m->dev, err);
+}
+
+// Steps as the user says, of the training's length; else as few and long as the model allows.
+static int plan_chains(Draw *d, int *cls, Err *err) {
+    Sampler *s = d->s;
+    const Chain chain = fresh_chain(d);
+    s->anneal = (Anneal){ .steps = d->cfg.steps, .first = 1, .last = 1 };
+    if (d->cfg.from == FROM_STARTS) s->anneal.steps = 0;
+    if (d->cfg.from == FROM_STARTS || d->steps_given) return 0;
+    if (memcmp(&s->known.chain, &chain, sizeof chain) != 0) {
+        s->known.chain.steps = 0;
+        if (measure_climb(d, cls, &s->known.climb, err)) return -1;
+        s->known.chain = chain;
+    }
+    s->anneal = anneal_plan(&d->cfg, s->known.climb);
+    char line[128];
+    snprintf(line, sizeof line,
+             "chains of %d steps, from %.3g to %.2g times as long as in training", s->anneal.steps,
+             s->anneal.first, s->anneal.last);
+    tell_line(d->ev, line);
+    return 0;
+}
+
+static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
+    Dev *dev = &d->m->dev;
+    Chain chain = fresh_chain(d);
+    const real step_size = chain.move.lr;
+    if (start_batch(d, batch_no, cls, err)) return -1;
+    for (int k = 0; k < d->s->anneal.steps; k++) {
         if (animate && add_frame(d, err)) return -1;
-        const Rng key = { .seed = seed + (uint64_t)batch_no,
+        const Rng key = { .seed = seed_of(d) + (uint64_t)batch_no,
                           .stream = RNG_LANGEVIN,
                           .step = (uint32_t)k };
+        chain.move.lr = step_size * anneal_scale(&d->s->anneal, k);
         sample_run(&d->s->pass, &chain, d->s->x, d->s->y, d->s->sums, key, NULL);
         if (stopped(d->ev, err)) return -1;
     }
     return (animate && add_frame(d, err)) || dev_check(dev, err);
 }
 
-static int from_chains(Draw *d, int steps, int n, float *images, int *class_of, Err *err) {
+static int from_chains(Draw *d, int n, float *images, int *class_of, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
     const int B = d->cfg.batch;
     int *cls = malloc((size_t)B * sizeof *cls),
-        rc = cls ? 0 : err_set(err, ERR_MEM, "out of memory for samples");
+        rc = cls ? plan_chains(d, cls, err) : err_set(err, ERR_MEM, "out of memory for samples");
     tell_progress(d->ev, 0, (uint64_t)n, "images", "");
     for (int have = 0, batch_no = 0; !rc && have < n; batch_no++) {
-        rc = draw_batch(d, batch_no, steps, batch_no == 0 && d->cfg.animation[0], cls, err);
+        rc = draw_batch(d, batch_no, batch_no == 0 && d->cfg.animation[0], cls, err);
         if (rc) break;
         d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, (size_t)B * dim * sizeof(real));
         for (int i = 0; i < B && have < n; i++) {
@@ -345,8 +406,8 @@ static int rank(Draw *d, int drawn, const float *all, const int *cls, int n, flo
 // The run's options, changed by those of this call.
 static int options_of(Draw *d, const Config *use, Err *err) {
     d->cfg = d->m->cfg;
-    d->cfg.steps = FRESH_STEPS;
     config_take(&d->cfg, use);
+    d->steps_given = config_given(use, "steps");
     if (d->cfg.best && d->cfg.worst)
         return err_set(err, ERR_ARG, "--best and --worst: one at a time");
     return choose_classes(d, err);
@@ -356,8 +417,7 @@ static int draw(Draw *d, int n, float *images, int *class_of, Err *err) {
     switch (d->cfg.from) {
     case FROM_BUFFER:  return from_buffer(d, n, images, class_of, err);
     case FROM_CENTRES: return from_centres(d, n, images, class_of, err);
-    case FROM_STARTS: return sampler_open(d, err) || from_chains(d, 0, n, images, class_of, err);
-    default: return sampler_open(d, err) || from_chains(d, d->cfg.steps, n, images, class_of, err);
+    default:           return sampler_open(d, err) || from_chains(d, n, images, class_of, err);
     }
 }
 
@@ -381,6 +441,8 @@ static void draw_free(Draw *d) {
     free(d->frame);
     free(d);
 }
+
+Anneal model_chains(const Model *m) { return m->sampler ? m->sampler->anneal : (Anneal){ 0 }; }
 
 int model_sample(Model *m, const Config *use, const Events *ev, int n, float *images, int *class_of,
                  Err *err) {
