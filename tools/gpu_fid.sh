@@ -22,7 +22,7 @@ for precision in tf32 fp32 bf16; do
         { echo "$precision: expected 3.15 +- $within" && bad=1; }
 done
 
-# statistics of 50,000 images alone: the test set's are cached away, a few of its images are the other side
+# statistics of 50,000 images (with weights that have a softmax layer they are computed twice, for IS)
 rm -rf "$JEMPP_DATA/fid"
 start=$(date +%s.%N)
 "$jempp" fid cifar10 cifar10 --device cuda --data-dir "$data" --inception "$weights" --json >"$out/train.json"

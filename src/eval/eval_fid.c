@@ -37,7 +37,7 @@ int prepare_fid(Evaluation *e, Err *err) {
     char name[600];
     reference_name(e, name);
     if (feature_is_statistics(name)) {
-        if (!e->use->per_class) return feature_statistics(&e->fid_reference, name, err);
+        if (!e->use->per_class) return feature_statistics(&e->fid_reference, name, e->ev, err);
         return err_set(err, ERR_ARG, "--per-class: %s has statistics alone, no labels", name);
     }
     const DataOpts o = eval_data_opts(e);

@@ -57,11 +57,7 @@ static int open_side(FeatureSet *f, Comparison *c, const char *name, int referen
                          .seed = (uint64_t)c->use->seed };
     ImageSource s;
     int has_logits = 0;
-    if (feature_is_statistics(name)) {
-        tell_line(c->ev, "note: statistics of other programs may come from another resize, which "
-                         "moves FID a little");
-        return feature_statistics(f, name, err);
-    }
+    if (feature_is_statistics(name)) return feature_statistics(f, name, c->ev, err);
     if (!c->net.dev.be.name && features_open(&c->net, c->use, err)) return -1;
     if (is_run(name) ? open_buffer(&s, c, name, err) : source_open(&s, name, &o, err)) return -1;
     int rc = features_prepare(&c->net, &s, &has_logits, err);
@@ -113,7 +109,7 @@ static char *as_json(const Comparison *c, Err *err) {
     json_put_string(&j, "weights", computed ? c->net.path : NULL);
     json_put_string(&j, "weights_sha256", computed ? c->net.sha256 : NULL);
     json_put_string(&j, "device", c->net.dev.be.name);
-    json_put_string(&j, "precision_of_network", c->net.precision);
+    json_put_string(&j, "network_precision", c->net.precision);
     json_put_uint(&j, "seed", (uint64_t)c->use->seed);
     json_put_double(&j, "seconds", c->seconds);
     json_close(&j);

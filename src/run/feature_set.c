@@ -173,8 +173,10 @@ static int read_statistics(FeatureSet *s, Zip *z, Err *err) {
            npz_read_f64(z, &cov, s->moments.cov, err);
 }
 
-int feature_statistics(FeatureSet *s, const char *path, Err *err) {
+int feature_statistics(FeatureSet *s, const char *path, const Events *ev, Err *err) {
     Zip z;
+    tell_line(ev, "warning: statistics of other programs may come from another resize, which moves "
+                  "FID a little");
     *s = (FeatureSet){ 0 };
     if (zip_open(&z, path, err)) return -1;
     snprintf(s->about, sizeof s->about, "%.500s, statistics", path);

@@ -25,7 +25,7 @@ int  feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, co
                        Err *err);
 // An npz file with `mu` and `sigma`, as other programs write it.
 int  feature_is_statistics(const char *path);
-int  feature_statistics(FeatureSet *s, const char *path, Err *err);
+int  feature_statistics(FeatureSet *s, const char *path, const Events *ev, Err *err);
 void feature_set_free(FeatureSet *s);
 
 typedef struct {                    // of `n` images; NaN: cannot be computed from what is there
