@@ -1,5 +1,6 @@
 // test_eval.c - metrics against scikit-learn's, attacks against foolbox's (both by
-// tools/make_golden_eval.py), and what evaluation is made of besides.
+// tools/make_golden_eval.py) and AutoAttack's (tools/make_golden_apgd.py), and what evaluation is
+// made of besides.
 #include "golden.h"
 #include "jem/robust.h"
 #include "eval/eval.h"
@@ -192,7 +193,7 @@ static int verdicts_that_differ(Fixture *f, const AttackPlan *a, double radius,
     real *x = malloc(len * sizeof *x);
     float *z = malloc(f->n * 10 * sizeof *z);
     for (size_t i = 0; i < len; i++) {
-        const double start = a->fgsm ? 0 : scale * f->u[i];
+        const double start = a->method == METHOD_FGSM ? 0 : scale * f->u[i];
         x[i] = (real)fmin(1, fmax(-1, f->x[i] + start));
     }
     golden_upload(&f->dev, p->x0, f->x, len);
@@ -220,7 +221,7 @@ static void compare_attacks(const char *device, int only_one_step) {
         double *radius = golden_read(&f.st, kinds[k], ".radii", &n);
         int *success = golden_ints(&f.st, kinds[k], ".success", &len), broken = 0;
         const AttackPlan a = { .l2 = k % 2,
-                               .fgsm = k >= 4,
+                               .method = k >= 4 ? METHOD_FGSM : METHOD_PGD,
                                .loss = k / 2 == 1 ? LOSS_MARGIN : LOSS_CE,
                                .steps = atoi(st_meta(&f.st, "steps")) };
         for (size_t r = only_one_step ? n - 1 : 0; r < n; r++) {
@@ -274,6 +275,155 @@ static void a_curve_falls_and_restarts_do_not_raise_it(void **state) {
 }
 
 // Without noise all copies are the image itself; without a way to go they stay there.
+// ---- APGD ---------------------------------------------------------------------------------------
+
+static void losses_of_logits_match_finite_differences(void **state) {
+    (void)state;
+    enum { C = 7 };
+    const double step = sizeof(real) == 8 ? 1e-6 : 1e-2;
+    for (int target = -1; target < C; target++)
+        for (int y = 0; y < C; y++) {
+            real z[C] = { 1.25f, -0.5f, 3, 0.75f, 2, -2.25f, 0.25f }, dz[C], none[C];
+            if (target == y) continue;
+            const double loss = attack_loss(z, C, y, target, dz);
+            // by hand: the highest is 3, the third and fourth 1.25 and 0.75
+            if (target >= 0) assert_close(loss, ((double)z[target] - (double)z[y]) / 2, 1e-6);
+            for (int c = 0; c < C; c++) {
+                const real keep = z[c];
+                z[c] = keep + (real)step;
+                const double up = attack_loss(z, C, y, target, none);
+                z[c] = keep - (real)step;
+                const double down = attack_loss(z, C, y, target, none);
+                z[c] = keep;
+                assert_close((double)dz[c], (up - down) / (2 * step), 1e-3);
+            }
+        }
+}
+
+// Which of the 200 images the nth attack of APGD breaks from the golden starts.
+static void break_images(Fixture *f, Apgd *a, int nth, const AttackPlan *plan, double radius,
+                         int *broken) {
+    Probe *p = &f->probe;
+    const size_t len = f->n * f->dim;
+    const double scale = 2 * radius / (plan->l2 ? sqrt((double)f->dim) : 1);
+    real *x = malloc(len * sizeof *x);
+    float *z = malloc(f->n * 10 * sizeof *z);
+    for (size_t i = 0; i < len; i++) x[i] = (real)fmin(1, fmax(-1, f->x[i] + scale * f->u[i]));
+    golden_upload(&f->dev, p->x0, f->x, len);
+    f->dev.be.copy_in(&f->dev, p->x, x, len * sizeof *x);
+    memcpy(a->y, f->y, f->n * sizeof(int));
+    apgd_run(a, nth, plan, radius, (Rng){ 0 }, NULL);
+    probe_logits(p, p->x, (int)f->n, (Rng){ 0 }, z);
+    f->dev.be.copy_out(&f->dev, x, p->x, len * sizeof *x);
+    OK(dev_check(&f->dev, err));
+    assert_within(f, x, plan->l2, radius);
+    for (size_t i = 0; i < f->n; i++) broken[i] |= argmax(z + 10 * i, 10) != f->y[i];
+    free(x);
+    free(z);
+}
+
+static void assert_like_autoattack(Fixture *f, St *st, const char *norm, const char *which,
+                                   const int *broken) {
+    char name[16];
+    snprintf(name, sizeof name, "%s.%s", norm, which);
+    size_t n;
+    int *want = golden_ints(st, name, "", &n), other = 0, all = 0;
+    assert_int_equal(n, f->n);
+    for (size_t i = 0; i < f->n; i++) other += broken[i] != want[i], all += want[i];
+    free(want);
+    assert_true(all > (int)f->n / 5 && all < (int)f->n * 4 / 5);     // AutoAttack had both
+    if (other > (int)f->n / 200) fail_msg("%s: %d of %d verdicts differ", name, other, (int)f->n);
+}
+
+// Of a path that followed other rules the highest losses would be other ones.
+static void assert_losses_like_autoattack(Fixture *f, const Apgd *a, St *st, const char *norm,
+                                          const char *which) {
+    char name[16];
+    snprintf(name, sizeof name, "%s.%s", norm, which);
+    size_t n;
+    double *want = golden_read(st, name, ".loss", &n);
+    int other = 0;
+    assert_int_equal(n, f->n);
+    for (size_t i = 0; i < n; i++)
+        other += !(fabs(a->image[i].best - want[i]) <= 0.005 * fmax(fabs(want[i]), 0.1));
+    free(want);
+    if (other > (int)n / 10) fail_msg("%s: %d of %d losses differ", name, other, (int)n);
+}
+
+// targets: 0, the untargeted attack alone.
+static void compare_apgd(const char *device, int targets) {
+    static const char *const norms[] = { "linf", "l2" };
+    Fixture f;
+    St st;
+    Apgd a;
+    set_up(&f, device, &(Refine){ .draws = 1 });
+    golden_open(&st, "apgd");
+    OK(apgd_open(&a, &f.probe, err));
+    int *broken = malloc(f.n * sizeof *broken);
+    for (int k = 0; k < 2; k++) {
+        double *radius = golden_read(&st, norms[k], ".radius", NULL);
+        const AttackPlan plan = { .l2 = k,
+                                  .method = METHOD_APGD,
+                                  .steps = atoi(st_meta(&st, "steps")) };
+        memset(broken, 0, f.n * sizeof *broken);
+        break_images(&f, &a, 0, &plan, radius[0], broken);
+        assert_like_autoattack(&f, &st, norms[k], "ce", broken);
+        assert_losses_like_autoattack(&f, &a, &st, norms[k], "ce");
+        for (int nth = 1; nth <= targets; nth++) {
+            break_images(&f, &a, nth, &plan, radius[0], broken);
+            if (nth == 3) assert_losses_like_autoattack(&f, &a, &st, norms[k], "target");
+        }
+        if (targets) assert_like_autoattack(&f, &st, norms[k], "all", broken);
+        free(radius);
+    }
+    free(broken);
+    apgd_close(&a);
+    st_close(&st);
+    tear_down(&f);
+}
+
+static void apgd_equals_autoattacks(void **state) {
+    (void)state;
+    const int cpu = has_device("cpu");
+    if (cpu) compare_apgd("cpu", APGD_TARGETS);
+    if (has_device("cuda")) compare_apgd("cuda", APGD_TARGETS);
+    if (!cpu) compare_apgd("ref", 0);                       // slow
+}
+
+static void apgd_has_at_most_nine_targets(void **state) {
+    (void)state;
+    assert_int_equal(apgd_targets(4), 3);
+    assert_int_equal(apgd_targets(10), 9);
+    assert_int_equal(apgd_targets(100), 9);
+}
+
+static void an_apgd_curve_falls_below_pgds(void **state) {
+    (void)state;
+    Fixture f;
+    set_up(&f, fast_device(), &(Refine){ .draws = 1 });
+    probe_close(&f.probe);
+    OK(probe_open(&f.probe, &f.net, 48, &(Refine){ .draws = 1 }, err)); // batches that are not full
+    const Bytes set = upload(&f);
+    const double radius[] = { 0, 8 / 255.0, 12 / 255.0 };
+    AttackPlan a = { .steps = 10, .restarts = 1, .random_start = 1 };
+    double pgd[3], apgd[3], often[3];
+    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 3, 1, NULL, pgd, err));
+    a.method = METHOD_APGD;
+    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 3, 1, NULL, apgd, err));
+    a.restarts = 2;
+    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 3, 1, NULL, often, err));
+    assert_close(apgd[0], pgd[0], 0);
+    for (int i = 1; i < 3; i++) {
+        assert_true(apgd[i] < apgd[i - 1]);
+        assert_true(apgd[i] <= pgd[i]);
+        assert_true(often[i] <= apgd[i]);
+    }
+    let_go(&f, set);
+    tear_down(&f);
+}
+
+// ---- refinement ---------------------------------------------------------------------------------
+
 static void refinement_that_does_nothing_changes_nothing(void **state) {
     (void)state;
     Fixture f;
@@ -488,6 +638,10 @@ int main(void) {
         cmocka_unit_test(a_roc_of_many_scores_keeps_to_its_points),
         cmocka_unit_test(attacks_equal_foolboxs),
         cmocka_unit_test(a_curve_falls_and_restarts_do_not_raise_it),
+        cmocka_unit_test(losses_of_logits_match_finite_differences),
+        cmocka_unit_test(apgd_equals_autoattacks),
+        cmocka_unit_test(apgd_has_at_most_nine_targets),
+        cmocka_unit_test(an_apgd_curve_falls_below_pgds),
         cmocka_unit_test(refinement_that_does_nothing_changes_nothing),
         cmocka_unit_test(refinement_climbs_log_px),
         cmocka_unit_test(slopes_match_finite_differences),

@@ -42,7 +42,7 @@ static const OptNote EVAL_NOTES[] = {
     { "data-dir", "folder in which image sets are searched first", NULL },
     { "out", "folder for eval.json, sheets and figures",
       "the run folder; MODEL-eval for a model file" },
-    { "attack-steps", "gradient steps of a PGD attack", NULL },
+    { "attack-steps", "gradient steps of an attack", "40; apgd: 100" },
     { "steps", "gradient steps of a fresh chain (samples, fid), each as long as in training",
       "few long ones, chosen for the model" },
     { "count", "fresh chains in the task fid", NULL },

@@ -171,13 +171,16 @@ const OptRow config_rows[] = {
     { "attack-steps", T_INT, AT(attack_steps), "10", 1, 10000, NULL, TRAIN | EVAL, "attacks",
       "gradient steps of a PGD attack" },
     { "attacks", T_TEXT, AT(attacks), "pgd-linf,pgd-l2", 0, 0, "NAME,...", EVAL, "attacks",
-      "attacks to evaluate, one curve each: pgd-linf, pgd-l2, fgsm-linf, fgsm-l2" },
+      "attacks to evaluate, one curve each: pgd-linf, pgd-l2, fgsm-linf, fgsm-l2, apgd-linf, "
+      "apgd-l2 (AutoAttack's APGD-CE, then targeted APGD-DLR)" },
     { "radii", T_TEXT, AT(radii), "", 0, 0, "X,...", EVAL, "attacks",
-      "rising radii, with pixels in [0, 1]; empty: 0 to 16/255 in linf, 0 to 1 in l2" },
+      "rising radii, with pixels in [0, 1]; empty: 0 to 16/255 in linf, 0 to 1 in l2; for apgd 0, "
+      "4/255, 8/255 and 0, 0.25, 0.5" },
     { "attack-loss", T_CHOICE, AT(attack_loss), "ce", 0, 0, "ce|margin", EVAL, "attacks",
-      "loss that attacks raise: cross-entropy, or the highest wrong logit minus the true one" },
+      "loss that pgd and fgsm raise: cross-entropy, or the highest wrong logit minus the true "
+      "one" },
     { "attack-step-size", T_NUM, AT(attack_step_size), "0", 0, 100, NULL, EVAL, "attacks",
-      "step size of an attack, with pixels in [0, 1]; 0: 2.5 radius / attack-steps" },
+      "step size of pgd, with pixels in [0, 1]; 0: 2.5 radius / attack-steps" },
     { "restarts", T_INT, AT(restarts), "1", 1, 10000, NULL, EVAL, "attacks",
       "attacks per image and radius, from different random starts; one success is enough" },
     { "random-start", T_FLAG, AT(random_start), "on", 0, 1, NULL, EVAL, "attacks",

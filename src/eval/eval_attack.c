@@ -9,26 +9,52 @@ enum { ATTACKED = 1000 };             // images, where --limit does not say
 
 // ---- which attacks --------------------------------------------------------------------------
 
-static int read_curve(Evaluation *e, CurvePlan *c, const char *name, Err *err) {
+static const char *const METHODS[] = {
+    [METHOD_PGD] = "pgd", [METHOD_FGSM] = "fgsm", [METHOD_APGD] = "apgd"
+};
+enum { N_METHOD = sizeof METHODS / sizeof *METHODS };
+
+static int read_name(AttackPlan *a, const char *name, Err *err) {
+    for (int m = 0; m < N_METHOD; m++) {
+        const size_t n = strlen(METHODS[m]);
+        if (strncmp(name, METHODS[m], n) != 0) continue;
+        *a = (AttackPlan){ .method = (AttackMethod)m, .l2 = !strcmp(name + n, "-l2") };
+        if (a->l2 || !strcmp(name + n, "-linf")) return 0;
+    }
+    return err_set(err, ERR_ARG,
+                   "--attacks: found '%s', expected some of "
+                   "pgd-linf,pgd-l2,fgsm-linf,fgsm-l2,apgd-linf,apgd-l2",
+                   name);
+}
+
+// APGD takes a thousand steps at each: the radii of published comparisons alone.
+static void usual_radii(CurvePlan *c) {
     static const double linf[] = { 0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16 };
+    const int apgd = c->plan.method == METHOD_APGD, l2 = c->plan.l2;
+    c->n = apgd ? 3 : (int)(sizeof linf / sizeof *linf);
+    for (int i = 0; i < c->n; i++) {
+        if (apgd) c->radius[i] = l2 ? i / 4.0 : 4 * i / 255.0;
+        else c->radius[i] = l2 ? i / 10.0 : linf[i] / 255;
+    }
+}
+
+static int read_curve(Evaluation *e, CurvePlan *c, const char *name, Err *err) {
     const Config *u = e->use;
-    const int fgsm = !strncmp(name, "fgsm-", 5), l2 = !strcmp(name + (fgsm ? 5 : 4), "l2");
-    if ((!fgsm && strncmp(name, "pgd-", 4) != 0) ||
-        (!l2 && strcmp(name + (fgsm ? 5 : 4), "linf") != 0))
+    if (read_name(&c->plan, name, err)) return -1;
+    const int apgd = c->plan.method == METHOD_APGD, l2 = c->plan.l2;
+    if (apgd && eval_classes(e) < DLR_CLASSES)
         return err_set(err, ERR_ARG,
-                       "--attacks: found '%s', expected some of pgd-linf,pgd-l2,fgsm-linf,fgsm-l2",
-                       name);
+                       "--attacks %s: found a model of %d classes, expected at least %d: its DLR "
+                       "loss is of the four highest logits",
+                       name, eval_classes(e), DLR_CLASSES);
     snprintf(c->name, sizeof c->name, "%s", name);
-    c->plan = (AttackPlan){ .l2 = l2,
-                            .fgsm = fgsm,
-                            .loss = u->attack_loss,
-                            .steps = u->attack_steps,
-                            .restarts = u->restarts,
-                            .random_start = u->random_start,
-                            .step = u->attack_step_size };
+    c->plan.loss = u->attack_loss;
+    c->plan.steps = apgd && !config_given(u, "attack-steps") ? APGD_STEPS : u->attack_steps;
+    c->plan.restarts = u->restarts;
+    c->plan.random_start = u->random_start;
+    c->plan.step = u->attack_step_size;
     if (!u->radii[0]) {
-        c->n = sizeof linf / sizeof *linf;
-        for (int i = 0; i < c->n; i++) c->radius[i] = l2 ? i / 10.0 : linf[i] / 255;
+        usual_radii(c);
         return 0;
     }
     // no two images are farther apart than this
@@ -62,14 +88,19 @@ int prepare_attack(Evaluation *e, Err *err) {
 static int put_curve(Evaluation *e, AttackCurve *to, const CurvePlan *c, const double *accuracy,
                      Err *err) {
     const AttackPlan *a = &c->plan;
+    const int fgsm = a->method == METHOD_FGSM, apgd = a->method == METHOD_APGD;
     *to = (AttackCurve){ .norm = a->l2 ? "l2" : "linf",
-                         .attack = a->fgsm ? "fgsm" : "pgd",
-                         .loss = a->loss == LOSS_MARGIN ? "margin" : "ce",
-                         .steps = a->fgsm ? 1 : a->steps,
-                         .restarts = a->fgsm || !a->random_start ? 1 : a->restarts,
-                         .random_start = !a->fgsm && a->random_start,
-                         .step = a->step > 0 && !a->fgsm ? a->step : NAN,
-                         .step_rule = a->fgsm       ? "the radius"
+                         .attack = METHODS[a->method],
+                         .loss = apgd                     ? "ce, then targeted dlr"
+                                 : a->loss == LOSS_MARGIN ? "margin"
+                                                          : "ce",
+                         .targets = apgd ? apgd_targets(eval_classes(e)) : NAN,
+                         .steps = fgsm ? 1 : a->steps,
+                         .restarts = attack_restarts(a),
+                         .random_start = !fgsm && a->random_start,
+                         .step = a->step > 0 && a->method == METHOD_PGD ? a->step : NAN,
+                         .step_rule = fgsm          ? "the radius"
+                                      : apgd        ? "adaptive size"
                                       : a->step > 0 ? "fixed"
                                                     : "2.5 radius / steps",
                          .refine = e->use->refine,

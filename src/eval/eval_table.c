@@ -55,8 +55,9 @@ static void put_ood(const Printout *t) {
 
 static void put_curve(FILE *f, const AttackCurve *c) {
     const int linf = !strcmp(c->norm, "linf");
-    fprintf(f, "  %s %s, %s, steps %g, restarts %g\n", c->attack, c->norm, c->loss, c->steps,
-            c->restarts);
+    fprintf(f, "  %s %s, %s", c->attack, c->norm, c->loss);
+    if (isfinite(c->targets)) fprintf(f, " (%g targets)", c->targets);
+    fprintf(f, ", steps %g, restarts %g\n", c->steps, c->restarts);
     for (int i = 0; i < c->n; i++) {
         if (linf) fprintf(f, "    %5.3g/255", 255 * c->radius[i]);
         else fprintf(f, "    %9.3g", c->radius[i]);

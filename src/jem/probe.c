@@ -17,6 +17,7 @@ int probe_open(Probe *p, Net *net, int batch, const Refine *refine, Err *err) {
     p->sums = dev->be.alloc(dev, N_SUM * sizeof(real), "sums");
     p->now = dev->be.alloc(dev, sizeof(StepState), "the step");
     p->rows = arena_alloc(&p->arena, (size_t)batch * (dim > C ? dim : C), sizeof(real));
+    p->dz = arena_alloc(&p->arena, (size_t)batch * C, sizeof(real));
     p->numbers = arena_alloc(&p->arena, (size_t)batch, sizeof(int));
     if (arena_ok(&p->arena, "a batch", err) || dev_check(dev, err)) return -1;
     dev->be.zero(dev, p->now, sizeof(StepState));
@@ -71,22 +72,63 @@ void probe_logits(Probe *p, real *x, int n, Rng key, float *logits) {
     }
 }
 
-Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key) {
+// What a gradient is of; `target`, `loss` and `logits` where the host computes the loss.
+typedef struct {
+    AttackLoss kind;
+    const int *y, *target;            // host: [batch]
+    double    *loss;                  // [batch]; NULL: the device computes loss `kind`
+    float     *logits;
+} Goal;
+
+// To pass_input_grad; adds losses and logits, divided by the number of copies.
+static void goal_gradient(Probe *p, real *x, const Goal *goal, int copies) {
+    Backend *be = &p->dev->be;
+    const int C = p->net->spec.classes;
+    if (!goal->loss) {
+        attack_gradient(&p->pass, x, p->y, goal->kind, p->sums);
+        return;
+    }
+    const size_t row = (size_t)C, count = (size_t)p->batch * row;
+    pass_forward(&p->pass, x);
+    be->copy_out(p->dev, p->rows, pass_logits(&p->pass)->p, count * sizeof(real));
+    for (int i = 0; i < p->batch; i++) {
+        const size_t at = (size_t)i * row;
+        const int target = goal->target ? goal->target[i] : -1;
+        goal->loss[i] += attack_loss(p->rows + at, C, goal->y[i], target, p->dz + at) / copies;
+    }
+    for (size_t i = 0; i < count; i++) goal->logits[i] += (float)p->rows[i] / (float)copies;
+    be->copy_in(p->dev, pass_logits_grad(&p->pass)->p, p->dz, count * sizeof(real));
+    pass_backward(&p->pass);
+}
+
+static Tensor mean_gradient(Probe *p, real *x, const Goal *goal, Rng key) {
     Backend *be = &p->dev->be;
     Tensor mean = *pass_input_grad(&p->pass);
     if (!p->refine.chain.steps) {
-        attack_gradient(&p->pass, x, p->y, loss, p->sums);
+        goal_gradient(p, x, goal, 1);
         return mean;
     }
     for (int d = 0; d < p->refine.draws; d++) {
         refined(p, x, d, key);
-        attack_gradient(&p->pass, p->copy, p->y, loss, p->sums);
+        goal_gradient(p, p->copy, goal, p->refine.draws);
         const real *g = pass_input_grad(&p->pass)->p;
         if (!d) be->copy(p->dev, p->mean, g, image_bytes(p));
         else be->ema(p->dev, tensor_len(&mean), p->mean, g, (real)d / (real)(d + 1), p->now);
     }
     mean.p = p->mean;
     return mean;
+}
+
+Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key) {
+    return mean_gradient(p, x, &(Goal){ .kind = loss }, key);
+}
+
+Tensor probe_losses(Probe *p, real *x, const int *y, const int *target, Rng key, double *loss,
+                    float *logits) {
+    memset(loss, 0, (size_t)p->batch * sizeof *loss);
+    memset(logits, 0, (size_t)p->batch * (size_t)p->net->spec.classes * sizeof *logits);
+    return mean_gradient(p, x, &(Goal){ .y = y, .target = target, .loss = loss, .logits = logits },
+                         key);
 }
 
 void probe_slopes(Probe *p, real *x, int n, float *logits, double *slope) {

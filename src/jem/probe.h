@@ -23,7 +23,7 @@ typedef struct {
     int   *y, *index;                 // on the device: [batch]
     real  *sums;
     StepState   *now;
-    real  *rows;                      // host: [batch][dim or classes]
+    real  *rows, *dz;                 // host: [batch][dim or classes], [batch][classes]
     int   *numbers;                   // host: [batch]
     Arena  arena;
 } Probe;
@@ -39,6 +39,10 @@ void probe_logits(Probe *p, real *x, int n, Rng key, float *logits);
 // taken at the refined copies and handed straight through to x: their mean. Valid until the probe
 // is used again.
 Tensor probe_gradient(Probe *p, real *x, AttackLoss loss, Rng key);
+// The same of attack_loss (attack.h) with labels y and targets (NULL: cross-entropy), host arrays
+// of a whole batch; also each image's loss and logits[batch][classes], means over refined copies.
+Tensor probe_losses(Probe *p, real *x, const int *y, const int *target, Rng key, double *loss,
+                    float *logits);
 // Logits [n][classes] and -|d log p(x) / dx| (in units of x) of the first n images of x, from one
 // pass and without refinement; their gradients are left in p->rows.
 void probe_slopes(Probe *p, real *x, int n, float *logits, double *slope);

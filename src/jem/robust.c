@@ -9,7 +9,7 @@ void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key
                   const Events *ev) {
     Tensor images = p->pass.act[0];
     images.p = x;
-    const int steps = a->fgsm ? 1 : a->steps;
+    const int steps = a->method == METHOD_FGSM ? 1 : a->steps;
     for (int k = 0; k < steps && !stop_asked(ev); k++) {
         key.sub = (uint32_t)k;
         const Tensor g = probe_gradient(p, x, a->loss, key);
@@ -28,9 +28,20 @@ typedef struct {
     const char *name;
     int   *alive, n_alive;            // images that nothing has broken yet
     float *logits;                    // of a batch
+    Apgd   apgd;                      // open with that method
+    int    nth;                       // which of its attacks
     Rng    key;                       // key.step: one more for each batch
     uint64_t done, to_go;             // images through the attack; an estimate
 } Curve;
+
+static void attack_images(Curve *c, const int *index, int n, double radius) {
+    if (c->a->method != METHOD_APGD) {
+        attack_climb(c->p, c->p->x, c->a, radius, c->key, c->ev);
+        return;
+    }
+    for (int i = 0; i < c->p->batch; i++) c->apgd.y[i] = c->y[index[i < n ? i : n - 1]];
+    apgd_run(&c->apgd, c->nth, c->a, radius, c->key, c->ev);
+}
 
 // One batch of those alive, attacked within the radius (0: looked at); survivors go to alive[kept
 // ..).
@@ -42,10 +53,10 @@ static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
     x.p = p->x;
     c->key.step++;
     probe_load(p, c->set, index, n, 0, c->key);
-    if (radius > 0 && c->a->random_start && !c->a->fgsm)
+    if (radius > 0 && c->a->random_start && c->a->method != METHOD_FGSM)
         be->attack_start(p->dev, &x, p->x0, attack_ball(c->a, radius), c->key, NULL);
     else be->copy(p->dev, p->x, p->x0, tensor_len(&x) * sizeof(real));
-    if (radius > 0) attack_climb(p, p->x, c->a, radius, c->key, c->ev);
+    if (radius > 0) attack_images(c, index, n, radius);
     Rng eval_key = c->key;
     eval_key.stream = RNG_EVAL;
     probe_logits(p, p->x, n, eval_key, c->logits);
@@ -80,7 +91,9 @@ static int one_pass(Curve *c, double radius, Err *err) {
 int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a,
                  const char *name, const double *radius, int n_radius, uint64_t seed,
                  const Events *ev, double *accuracy, Err *err) {
-    const int restarts = a->fgsm || !a->random_start ? 1 : a->restarts;
+    const int restarts = attack_restarts(a);
+    const int targets = a->method == METHOD_APGD ? apgd_targets(p->net->spec.classes) : 0;
+    const int passes = restarts * (1 + targets);
     Curve c = { p,
                 set,
                 y,
@@ -92,16 +105,19 @@ int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPl
                 .logits = malloc((size_t)p->batch * (size_t)p->net->spec.classes * sizeof(float)),
                 .key = { .seed = seed, .stream = RNG_ATTACK } };
     int rc = c.alive && c.logits ? 0 : err_set(err, ERR_MEM, "out of memory for an attack");
+    if (!rc && a->method == METHOD_APGD) rc = apgd_open(&c.apgd, p, err);
     for (int i = 0; !rc && i < n; i++) c.alive[i] = i;
     if (!rc) rc = one_pass(&c, 0, err);
     for (int r = 0; !rc && r < n_radius; r++) {
-        for (int k = 0; !rc && radius[r] > 0 && k < restarts; k++) {
-            c.to_go = (uint64_t)c.n_alive * (uint64_t)((n_radius - r) * restarts - k);
+        for (int k = 0; !rc && radius[r] > 0 && k < passes; k++) {
+            c.nth = k / restarts;
+            c.to_go = (uint64_t)c.n_alive * (uint64_t)((n_radius - r) * passes - k);
             rc = one_pass(&c, radius[r], err);
         }
         accuracy[r] = (double)c.n_alive / n;
     }
     if (!rc) tell(&c, 0, name);
+    apgd_close(&c.apgd);
     free(c.alive);
     free(c.logits);
     return rc;

@@ -1,18 +1,17 @@
-// robust.h - accuracy under attack: PGD and FGSM in L-infinity and L2 at rising radii.
+// robust.h - accuracy under attack: PGD, FGSM and APGD in L-infinity and L2 at rising radii.
 #ifndef ROBUST_H
 #define ROBUST_H
-#include "base/events.h"
-#include "jem/probe.h"
+#include "jem/apgd.h"
 
 enum { MAX_RADII = 64 };
 
-// Gradient steps from x up the loss, within the ball around p->x0 and the box [-1, 1]; ends early
-// if ev says stop.
+// PGD or FGSM: gradient steps from x up the loss, within the ball around p->x0 and the box [-1, 1];
+// ends early if ev says stop.
 void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
                   const Events *ev);
 // accuracy[i]: the share of images 0 .. n of the set (labels y) that are classified correctly, also
 // after all restarts at radius[0] .. radius[i], which rise. An image that a smaller ball broke is
-// not tried again in a larger one.
+// not tried again in a larger one. With APGD a restart is that of each of its attacks.
 int  attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a,
                   const char *name, const double *radius, int n_radius, uint64_t seed,
                   const Events *ev, double *accuracy, Err *err);

@@ -325,8 +325,11 @@ static const char *curve_label(const Draft *d, const AttackCurve *c) {
                  c->refine);
     const char *attack = !strcmp(c->attack, "pgd")    ? "PGD"
                          : !strcmp(c->attack, "fgsm") ? "FGSM"
+                         : !strcmp(c->attack, "apgd") ? "APGD"
                                                       : c->attack;
-    const char *loss = !strcmp(c->loss, "ce") ? "cross-entropy" : c->loss;
+    const char *loss = !strcmp(c->loss, "ce")       ? "cross-entropy"
+                       : !strcmp(c->attack, "apgd") ? "CE and targeted DLR"
+                                                    : c->loss;
     if (c->steps > 1) return words(d, "%s-%.0f, %s%s", attack, c->steps, loss, more);
     return words(d, "%s, %s%s", attack, loss, more);
 }

@@ -159,6 +159,7 @@ static const Field CURVE_FIELDS[] = {
     TEXT("norm", AttackCurve, norm),
     TEXT("attack", AttackCurve, attack),
     TEXT("loss", AttackCurve, loss),
+    NUMBER("targets", AttackCurve, targets, COUNT),
     NUMBER("steps", AttackCurve, steps, COUNT),
     NUMBER("restarts", AttackCurve, restarts, COUNT),
     FLAG("random_start", AttackCurve, random_start),

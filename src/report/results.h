@@ -64,6 +64,7 @@ typedef struct {
 typedef struct {
     const char *norm, *attack, *loss, *step_rule;
     double      steps, restarts, step, refine, draws;      // step: NaN: by step_rule
+    double      targets;                                   // of a targeted attack, else NaN
     int         random_start, n;
     double     *radius, *accuracy;                         // [n]
 } AttackCurve;
