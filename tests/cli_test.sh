@@ -213,6 +213,11 @@ for words in 'top-1' 'temperature scaling: ECE' 'gaussian' '8/255' 'from buffer 
 done
 [ -s run/sheets/classes.png ] && [ -s run/sheets/best-px.png ] || bad "no sheets"
 cp run/eval.json first.json
+expect 0 'apgd linf, ce, then targeted dlr (9 targets), steps 100, restarts 1' eval run --limit 4 --threads 1 \
+    --tasks attack --attacks apgd-linf,apgd-l2 --radii 4/255 --out auto
+grep -q '"step_rule": "adaptive size"' auto/eval.json || bad "eval.json does not say how APGD steps"
+expect 0 'apgd l2, ce, then targeted dlr (9 targets), steps 3, restarts 2' eval run --limit 4 --threads 1 \
+    --tasks attack --attacks apgd-l2 --attack-steps 3 --restarts 2 --refine 1 --draws 2 --out auto
 expect 0 '"top1": ' eval run $quick --tasks acc --refine 2 --draws 2 --json
 is_json eval run --json
 cmp -s <(tail -n +1 out) <(cat run/eval.json) || bad "eval --json is not the file"
@@ -262,8 +267,19 @@ awk "BEGIN { exit !($top1 - 100 * $best < 1e-4 && 100 * $best - $top1 < 1e-4) }"
     bad "--split valid: $top1 %, the run's best was $best"
 expect 2 'expected no --temperature' eval run --tasks ece --split valid --temperature
 expect 0 'few: 2 steps' train $net --data shapes --iterations 2 --batch 16 --px none --train-images 200 --valid-images 19 --threads 1 --out few
+test=$(sed -n 's/ *"test_accuracy": \([0-9.]*\),*/\1/p' few/run.json)
+grep -q '"test_ece": 0' few/run.json || bad "run.json does not have the test ECE"
+expect 0 'top-1' eval few --tasks acc --threads 1 --out few-eval
+top1=$(sed -n 's/ *"top1": \([0-9.]*\),*/\1/p' few-eval/eval.json)
+awk "BEGIN { exit !(\"$test\" != \"\" && $top1 - 100 * $test < 1e-4 && 100 * $test - $top1 < 1e-4) }" ||
+    bad "run.json has test accuracy '$test', an evaluation $top1 %"
 expect 0 '"temperature": null' eval few $quick --tasks ece --json        # at most 19 mistakes are too few to fit one
 expect 2 'expected no --data' eval run --tasks acc --split valid --data shapes
+expect 0 'few: 3 steps' train --resume --out few --iterations 3 --threads 1
+! grep -q 'last bits' err out || bad "a run that is resumed as it began may not differ"
+expect 0 'few: 4 steps' train --resume --out few --iterations 4 --threads 2
+cat out err | grep -q 'was on 1 thread, .* on 2 threads, .*: results may differ in the last bits' ||
+    bad "other threads than before are not mentioned"
 expect 2 'has results on shapes (validation); --out says where those on shapes go' eval run $quick --tasks ece --out held
 sed -i 's/"md5": "./"md5": "x/' run/eval.json                   # as if the model had been another
 expect 0 'top-1' eval run $quick --tasks acc
@@ -300,6 +316,9 @@ expect 0 'train                    logpx' eval run $quick --tasks ood --ood fold
 expect 2 "--radii: found '2', expected" eval run --tasks attack --radii 2
 expect 2 "--radii: found '0.2,0.1', expected" eval run --tasks attack --radii 0.2,0.1
 expect 2 "--attacks: found 'cw'" eval run --attacks cw
+expect 2 "--attacks: found 'apgd-l1', expected some of" eval run --attacks apgd-l1
+expect 0 'pair: 1 steps' train $net --data folder:two --side 8 --iterations 1 --batch 2 --px none --valid-images 0 --threads 1 --out pair
+expect 2 '--attacks apgd-l2: found a model of 2 classes, expected at least 4' eval pair --tasks attack --attacks apgd-l2
 expect 2 'eval: expected one run folder or model file' eval
 if command -v python3 >/dev/null; then
     python3 - model.safetensors nostats.safetensors <<'END'

@@ -16,6 +16,7 @@ static const char LOG[] =
 
 static const char RUN[] =
     "{ \"program\": \"jempp\", \"steps\": 3, \"steps_per_epoch\": 2, \"seconds\": 180,"
+    "  \"test_accuracy\": 0.9125, \"test_ece\": 0.0475,"
     "  \"options\": { \"preset\": \"jempp-m5\", \"data\": \"cifar10\","
     "    \"model\": \"wrn-28-10\", \"steps\": \"5\" } }";
 
@@ -470,6 +471,9 @@ static void the_page_holds_everything_and_refers_to_nothing(void **state) {
     assert_non_null(
         strstr(html, "<td class=n>2.00</td><td class=n>12.50</td>")); // minutes an epoch
     assert_non_null(strstr(html, "<td class=n>4/255</td><td class=n>8.01/255</td>"));
+    assert_non_null(
+        strstr(html, "test accuracy at the end of training</th><td class=n>91.25 %</td>"));
+    assert_non_null(strstr(html, "test ECE at the end of training</th><td class=n>4.75 %</td>"));
     assert_non_null(strstr(html, "<b>steps = 5</b>"));
     assert_non_null(strstr(html, "--tasks speed"));
     assert_null(strstr(html, "--tasks acc"));

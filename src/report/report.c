@@ -240,6 +240,10 @@ static void put_glance(Page *p) {
         }
     put_measure(p, "best validation accuracy", 100 * run_number(p, "best_valid_accuracy"), 2, " %",
                 NULL);
+    put_measure(p, "test accuracy at the end of training", 100 * run_number(p, "test_accuracy"), 2,
+                " %", NULL);
+    put_measure(p, "test ECE at the end of training", 100 * run_number(p, "test_ece"), 2, " %",
+                NULL);
     put_measure(p, "training, minutes per epoch", minutes_per_epoch(p), 2, "",
                 "speed.minutes_per_epoch");
     put_measure(p, "divergences (rolled back to a checkpoint)", run_number(p, "retries"), 0, "",
@@ -340,6 +344,7 @@ static void put_curve(FILE *f, const AttackCurve *c) {
     html_text(f, c->norm);
     fputs(", loss ", f);
     html_text(f, c->loss);
+    if (isfinite(c->targets)) fprintf(f, " (%.0f targets)", c->targets);
     if (isfinite(c->steps)) fprintf(f, ", %.0f steps", c->steps);
     if (isfinite(c->step)) fprintf(f, " of %.4g", c->step);
     else if (c->step_rule[0]) fputs(" of ", f), html_text(f, c->step_rule);

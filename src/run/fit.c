@@ -180,6 +180,7 @@ static int fit_open(TrainRun *r, Err *err) {
     if (train_log_open(&r->log, r->out, t->step, err)) return -1;
     introduce(r, note);
     if (r->cfg.resume) run_say(r, "resuming at step %" PRIu64, t->step);
+    if (r->cfg.resume) run_note_device(r);
     return r->cfg.resume ? 0 : run_save(r, err);
 }
 
@@ -205,7 +206,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     r->cfg = *c;
     r->ev = events;
     r->lock = -1;
-    r->valid_accuracy = r->fid_value = NAN;
+    r->valid_accuracy = r->fid_value = r->test_accuracy = r->test_ece = NAN;
     r->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = fit_open(r, err);
@@ -215,8 +216,9 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     result->steps = r->t.step;
     result->retries = r->state.attempt;
     if (r->state.best_accuracy >= 0) result->valid_accuracy = r->state.best_accuracy;
-    if (!rc && !result->stopped)
-        rc = run_test_best(r, &result->test_accuracy, &result->test_ece, err);
+    if (!rc && !result->stopped) rc = run_test_best(r, err);
+    result->test_accuracy = r->test_accuracy;
+    result->test_ece = r->test_ece;
     if (r->start > 0) result->seconds = run_seconds(r);
     fit_close(r);
     free(r);

@@ -146,7 +146,7 @@ int run_end_epoch(TrainRun *r, Err *err) {
 }
 
 // The best model, not the last, is what the user gets, so its test accuracy is reported.
-int run_test_best(TrainRun *r, double *accuracy, double *ece, Err *err) {
+int run_test_best(TrainRun *r, Err *err) {
     char path[RUN_PATH];
     St st;
     Scores s;
@@ -160,7 +160,7 @@ int run_test_best(TrainRun *r, double *accuracy, double *ece, Err *err) {
     if (!rc) rc = scores_of(&s, r->logits, r->test.y, r->test.n, r->test.classes, 1, err);
     bytes_free(&test, &r->dev);
     if (rc) return -1;
-    *accuracy = s.accuracy;
-    *ece = s.ece;
-    return 0;
+    r->test_accuracy = s.accuracy;
+    r->test_ece = s.ece;
+    return run_write_record(r, err);
 }

@@ -27,6 +27,7 @@ typedef struct {
     uint64_t diverged_step;          // the furthest step that it diverged at
     int      diverged_in_a_row;      // without a new checkpoint beyond that step
     double   valid_accuracy;         // the latest, or NaN
+    double   test_accuracy, test_ece;    // of the best model at the end of training, or NaN
     uint64_t over_margin, counted;   // steps of this epoch over --px-margin, of so many
     int      told_over_margin;
     double   fid_value;              // the latest FID of the replay buffer, or NaN
@@ -39,6 +40,9 @@ double run_seconds(const TrainRun *r);              // of training, all sessions
 
 // fit_save.c: checkpoints and run.json
 int  run_save(TrainRun *r, Err *err);
+int  run_write_record(TrainRun *r, Err *err);       // run.json
+// Says so where a resumed run goes on with another device, thread count or library than before.
+void run_note_device(const TrainRun *r);
 // path: the newest checkpoint that can be read, or the one before it if `older`.
 int  run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err);
 // Options of a resumed run: its own, and those given now that may change. *tuning is malloc'd.
@@ -46,9 +50,11 @@ int  run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err);
 // Writes to the log all steps before the current one. valid, fid: measured after the last, or NaN.
 void run_write_log(TrainRun *r, double valid, double fid);
 
-// fit_epoch.c: validation, the best model, a picture of the replay buffer; test accuracy
+// fit_epoch.c: validation, the best model, a picture of the replay buffer
 int  run_end_epoch(TrainRun *r, Err *err);
-int  run_test_best(TrainRun *r, double *accuracy, double *ece, Err *err);
+// Test accuracy and ECE of the best model, to r and run.json. Replaces the weights: after the last
+// step.
+int  run_test_best(TrainRun *r, Err *err);
 
 // fit_fid.c: FID of 5,000 images of the replay buffer (--fid-every)
 int  run_fid_check(const TrainRun *r, Err *err);    // whether what it needs is there

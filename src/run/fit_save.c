@@ -50,7 +50,7 @@ static void put_options(JsonOut *j, const Config *c) {
     json_close(j);
 }
 
-static int write_record(TrainRun *r, Err *err) {
+int run_write_record(TrainRun *r, Err *err) {
     JsonOut j = { .indent = 2 };
     char path[RUN_PATH], when[40];
     const time_t t = time(NULL);
@@ -65,6 +65,7 @@ static int write_record(TrainRun *r, Err *err) {
     json_put_uint(&j, "parameters", r->t.net.n_w);
     json_put_uint(&j, "train_images", r->train.n);
     json_put_uint(&j, "valid_images", r->valid.n);
+    json_put_uint(&j, "test_images", r->test.n);
     json_put_string(&j, "data_from", r->train.from);
     json_put_uint(&j, "steps", r->t.step);
     json_put_uint(&j, "steps_per_epoch", r->t.per_epoch);
@@ -73,6 +74,8 @@ static int write_record(TrainRun *r, Err *err) {
     json_put_double(&j, "best_valid_accuracy",
                     r->state.best_accuracy < 0 ? NAN : r->state.best_accuracy);
     json_put_uint(&j, "best_step", r->state.best_step);
+    json_put_double(&j, "test_accuracy", r->test_accuracy);
+    json_put_double(&j, "test_ece", r->test_ece);
     put_options(&j, &r->cfg);
     json_put_string(&j, "kernels", r->dev.be.tuning(&r->dev));
     json_close(&j);
@@ -99,6 +102,27 @@ void run_write_log(TrainRun *r, double valid, double fid) {
     }
 }
 
+// A record that is missing or cannot be read says nothing about the device.
+void run_note_device(const TrainRun *r) {
+    enum { MOST = 64 << 20 };
+    char path[RUN_PATH], *text = NULL;
+    size_t n;
+    Json *record = NULL;
+    Err none = { 0 };
+    const char *now = r->dev.be.describe((Dev *)(uintptr_t)&r->dev);
+    if (!run_path(path, r->out, RUN_RECORD, &none) && !file_read(path, MOST, &text, &n, &none) &&
+        !json_parse(&record, text, n, 12, path, &none)) {
+        const char *before = json_string(json_get(record, "device_details"));
+        if (before && strcmp(before, now) != 0)
+            run_say(r,
+                    "note: the run was on %.200s, and is resumed on %.200s: results may differ in "
+                    "the last bits from those of an uninterrupted run",
+                    before, now);
+    }
+    json_free(record);
+    free(text);
+}
+
 // Until the run is past the step it diverged at, the older of the two checkpoints stays: the newer
 // may already be on its way there.
 int run_save(TrainRun *r, Err *err) {
@@ -112,7 +136,7 @@ int run_save(TrainRun *r, Err *err) {
     if (ckpt_save(&r->t, &now, last, past ? prev : NULL, err)) return -1;
     r->saved_step = r->t.step;
     if (past) r->diverged_in_a_row = 0;
-    const int rc = write_record(r, err);
+    const int rc = run_write_record(r, err);
     r->saved_at = run_seconds(r); // writing does not count as time between checkpoints
     return rc;
 }
