@@ -131,7 +131,7 @@ int feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, con
         snprintf(s->about, sizeof s->about, "%s", from->about);
         if (!read_cache(s, path, from->n, &none)) return 0;
         feature_set_free(s);
-        snprintf(line, sizeof line, "%s; computed anew", none.msg);
+        snprintf(line, sizeof line, "%s; computed again", none.msg);
         tell_line(ev, line);
     }
     if (feature_set(s, f, from, 0, ev, err)) return -1;
