@@ -136,7 +136,8 @@ static void former_names_are_read_and_never_written(void **state) {
     assert_null(strstr(text, "\nattack = "));
     assert_null(strstr(text, "\nclasses = "));
     free(text);
-    refused_text("attack = l2\nadversarial = l2\n", "line 2: adversarial", "already given on line 1");
+    refused_text("attack = l2\nadversarial = l2\n", "line 2: adversarial",
+                 "already given on line 1");
     for (const OptAlias *a = config_aliases; a->former; a++) {
         assert_ptr_equal(config_row(a->former), config_row(a->name));
         assert_string_equal(config_former(a->name), a->former);
@@ -401,6 +402,7 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("adversarial = linf\n", "attack-radius");
     unfit("attack-radius = 0.5\n", "adversarial = linf or l2");
     unfit("sam-from = 0.5\n", "expected sam above 0");
+    unfit("px-loss = bce\npx-margin = 1\n", "bounded");
     unfit("px = none\npyx-weight = 0\n", "nothing is learned");
     unfit("px = none\npxy-weight = 1\n", "needs chains");
     unfit("batch = 1\n", "norm = none");

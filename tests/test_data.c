@@ -151,7 +151,8 @@ static void a_missing_half_is_an_error_and_the_other_half_is_served(void **state
     load(&s, "cifar10", HALF_TEST);
     assert_int_equal(s.n, 10000);
     set_free(&s);
-    refused("cifar10", HALF_TRAIN, "cifar10: no training images (jempp data fetch cifar10 gets it)");
+    refused("cifar10", HALF_TRAIN,
+            "cifar10: no training images (jempp data fetch cifar10 gets it)");
     refused("cifar10", HALF_TRAIN, "looked for cifar-10-batches-bin/data_batch_1.bin in");
     refused("cifar10", HALF_TRAIN, root);
 }

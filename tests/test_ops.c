@@ -220,7 +220,8 @@ static void gradients_of_pooling_match_finite_differences(void **state) {
 static double head_loss(Dev *dev, const Tensor *z, const int *y, Energy e, double scale) {
     real s[N_SUM];
     dev->be.head(dev, z, y, e, 1, NULL, s);
-    return scale * (double)(e.a * s[SUM_LSE] + e.b * s[SUM_ZY] + e.c * s[SUM_LSE2]);
+    return scale * (double)(e.a * s[SUM_LSE] + e.b * s[SUM_ZY] + e.c * s[SUM_LSE2] +
+                            (e.d < 0 ? -e.d : e.d) * s[SUM_SOFTPLUS]);
 }
 
 static void gradients_of_every_energy_match_finite_differences(void **state) {
@@ -230,7 +231,13 @@ static void gradients_of_every_energy_match_finite_differences(void **state) {
     real v[30], g[30], s[N_SUM];
     const int y[3] = { 4, 0, 9 };
     const Energy all[] = {
-        { .a = 1, .b = -1 }, { .a = 1 }, { .b = 1 }, { .c = 1 }, { .a = 2, .b = -1, .c = (real)0.3 }
+        { .a = 1, .b = -1 },
+        { .a = 1 },
+        { .b = 1 },
+        { .c = 1 },
+        { .d = 1 },
+        { .d = -2 },
+        { .a = 2, .b = -1, .c = (real)0.3, .d = (real)-0.7 },
     };
     for (size_t k = 0; k < LEN(all); k++) {
         fill_random(v, 30, 20, -2, 2);
@@ -419,6 +426,28 @@ static void attacks_stay_in_their_ball_and_box(void **state) {
     dev_close(&dev);
 }
 
+static void the_loss_of_telling_real_from_sampled_is_summed_up(void **state) {
+    (void)state;
+    Dev dev;
+    open_device(&dev, "ref");
+    real z[4] = { 1, 1, 0, 0 }, sums[N_SUMS * N_SUM] = { 0 }, ring[N_ROW];   // LSE: 1 + ln 2, ln 2
+    StepState now = { 0 };
+    const Watch w = { .n = 1,
+                      .n_batch = 2,
+                      .e = { { .d = -1 }, { .d = 2 } },
+                      .fake = 1,
+                      .loss_limit = 1000,
+                      .n_ring = 1 };
+    for (int i = 0; i < 2; i++) {
+        const Tensor row = { 1, 2, 1, 1, z + 2 * i };
+        dev.be.head(&dev, &row, NULL, w.e[i], 1, NULL, sums + i * N_SUM);
+    }
+    dev.be.watch(&dev, &w, sums, &now, ring);
+    // -log s(1 + ln 2) - 2 log(1 - s(ln 2)), s(ln 2) being 2/3
+    assert_close(ring[ROW_LOSS], log1p(exp(-1) / 2) + 2 * log(3), 1e-6);
+    dev_close(&dev);
+}
+
 static void trouble_sets_the_latch(void **state) {
     (void)state;
     Dev dev;
@@ -511,6 +540,7 @@ int main(void) {
         cmocka_unit_test(ascending_goes_as_far_as_the_radius_says),
         cmocka_unit_test(adams_first_step_has_the_length_of_the_rate),
         cmocka_unit_test(attacks_stay_in_their_ball_and_box),
+        cmocka_unit_test(the_loss_of_telling_real_from_sampled_is_summed_up),
         cmocka_unit_test(trouble_sets_the_latch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -370,6 +370,39 @@ static void short_steps_climb_as_promised(void **state) {
     dev_close(&dev);
 }
 
+static void cutout_greys_one_square_in_every_channel(void **state) {
+    (void)state;
+    enum { S = 8, C = 3, N = 300, CUT = 3 };
+    Dev dev;
+    open_device(&dev, "ref");
+    uint8_t img[C * S * S];
+    int label = 0, index[N] = { 0 }, whole = 0;
+    memset(img, 255, sizeof img);
+    const Bytes set = { 1, C, S, img, &label };
+    real *x = malloc(sizeof *x * N * C * S * S);
+    dev.be.batch(&dev, &set, index, N, (Augment){ .cutout = CUT }, (Rng){ .seed = 1 }, NULL, x,
+                 NULL);
+    for (int k = 0; k < N; k++) {
+        const real *p = x + (ptrdiff_t)k * C * S * S;
+        int zeros = 0, top = S, left = S;
+        for (int i = 0; i < S * S; i++) {
+            assert_true(p[i] == p[S * S + i] && p[i] == p[2 * S * S + i]);
+            assert_true(p[i] == 0 || p[i] == 1);
+            if (p[i] != 0) continue;
+            zeros++;
+            if (i / S < top) top = i / S;
+            if (i % S < left) left = i % S;
+        }
+        for (int i = 0; i < S * S; i++)            // what is grey lies within one square
+            assert_true(p[i] != 0 || (i / S - top < CUT && i % S - left < CUT));
+        assert_true(zeros >= 4 && zeros <= CUT * CUT);      // the border may cut it off
+        whole += zeros == CUT * CUT;
+    }
+    assert_close(whole, N * 36 / 64.0, 5 * sqrt(N * 36 / 64.0));  // centres 1 .. 6 of 8, both ways
+    free(x);
+    dev_close(&dev);
+}
+
 static void augmentation_moves_mirrors_and_adds_noise(void **state) {
     (void)state;
     enum { S = 8, N = 400 };
@@ -383,7 +416,8 @@ static void augmentation_moves_mirrors_and_adds_noise(void **state) {
     dev.be.batch(&dev, &set, index, N, (Augment){ 0 }, (Rng){ .seed = 1 }, NULL, x, y);
     for (int i = 0; i < N * S * S; i++) assert_close(x[i], img[i % (S * S)] / 127.5 - 1, 1e-6);
     assert_int_equal(y[N - 1], 3);
-    dev.be.batch(&dev, &set, index, N, (Augment){ 3, 1, 0 }, (Rng){ .seed = 1 }, NULL, x, y);
+    dev.be.batch(&dev, &set, index, N, (Augment){ .pad = 3, .flip = 1 }, (Rng){ .seed = 1 }, NULL,
+                 x, y);
     for (int k = 0; k < N; k++) {
         // column value v stands for source column v / 10; the middle two tell direction and offset
         const int a = (int)lround(((double)x[k * S * S + 3] + 1) * 12.75),
@@ -394,8 +428,8 @@ static void augmentation_moves_mirrors_and_adds_noise(void **state) {
     }
     assert_close(mirrored, N / 2, 5 * sqrt(N / 4.0));
     for (int i = 0; i < 7; i++) assert_close(shift[i], N / 7.0, 5 * sqrt(N / 7.0));
-    dev.be.batch(&dev, &set, index, N, (Augment){ 0, 0, (real)0.03 }, (Rng){ .seed = 1 }, NULL, x,
-                 y);
+    dev.be.batch(&dev, &set, index, N, (Augment){ .noise = (real)0.03 }, (Rng){ .seed = 1 }, NULL,
+                 x, y);
     double s = 0, q = 0;
     for (int i = 0; i < N * S * S; i++) {
         const double d = (double)x[i] - (img[i % (S * S)] / 127.5 - 1);
@@ -616,6 +650,24 @@ static void a_look_from_above_changes_the_step_and_nothing_else(void **state) {
     set_free(&set);
 }
 
+static void sharpness_aware_steps_can_be_every_other(void **state) {
+    (void)state;
+    real w[3][64], rows[3][6][N_ROW];
+    const struct {
+        double sam;
+        int every;
+    } rule[] = { { 0, 1 }, { 2, 1 }, { 2, 2 } };
+    for (int i = 0; i < 3; i++) {
+        Config c = small_run();
+        c.px = PX_NONE, c.iterations = 6, c.sam = rule[i].sam, c.sam_every = rule[i].every;
+        run_steps(&c, "ref", 1, 6, "direct", w[i], rows[i]);
+    }
+    // a step shows in the row of the next: the first is sharpness-aware in both, the second in one
+    assert_memory_equal(rows[1], rows[2], 2 * sizeof rows[0][0]);
+    assert_true(memcmp(rows[1][2], rows[2][2], sizeof rows[1][2]) != 0);
+    assert_true(memcmp(rows[0][1], rows[2][1], sizeof rows[0][1]) != 0);
+}
+
 static void looks_from_above_begin_when_they_are_told_to(void **state) {
     (void)state;
     real w[3][64], rows[3][6][N_ROW];
@@ -682,12 +734,14 @@ int main(void) {
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
         cmocka_unit_test(fresh_chains_come_as_far_as_those_of_the_buffer),
         cmocka_unit_test(short_steps_climb_as_promised),
+        cmocka_unit_test(cutout_greys_one_square_in_every_channel),
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),
         cmocka_unit_test(while_chains_are_behind_densities_are_unlearnt),
         cmocka_unit_test(a_look_from_above_changes_the_step_and_nothing_else),
         cmocka_unit_test(looks_from_above_begin_when_they_are_told_to),
+        cmocka_unit_test(sharpness_aware_steps_can_be_every_other),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
         cmocka_unit_test(devices_take_the_same_steps),

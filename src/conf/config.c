@@ -425,6 +425,10 @@ static int check_objective(const Config *c, Err *err) {
                        c->pxy_weight);
     if (c->pyx_weight <= 0 && (c->px == PX_NONE || (c->px_weight <= 0 && c->pxy_weight <= 0)))
         return err_set(err, ERR_ARG, "all weights are 0: nothing is learned");
+    if (c->px_loss == LOSS_BCE && c->px_margin > 0)
+        return err_set(err, ERR_ARG,
+                       "px-margin = %g with px-loss = bce: expected 0, since bce is bounded",
+                       c->px_margin);
     if (c->sam_from > 0 && c->sam <= 0)
         return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",
                        c->sam_from);
@@ -459,8 +463,8 @@ int config_same_run(const Config *old, const Config *now, Err *err) {
         config_value(now, row, is, sizeof is);
         if (strcmp(was, is) != 0)
             return err_set(err, ERR_ARG,
-                           "--resume: the run has %s = %s, found %s: it cannot change",
-                           row->name, was, is);
+                           "--resume: the run has %s = %s, found %s: it cannot change", row->name,
+                           was, is);
     }
     return 0;
 }

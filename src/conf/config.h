@@ -9,6 +9,7 @@
 #include "net/optim.h"
 
 typedef enum { PX_CLEAN, PX_SHARED, PX_INDEPENDENT, PX_NONE } PxRule;     // real images for p(x)
+typedef enum { LOSS_DIFFERENCE, LOSS_BCE } PxLoss;
 typedef enum { START_INFORMATIVE, START_GAUSSIAN, START_UNIFORM } StartKind;
 typedef enum { PRIOR_UNIFORM, PRIOR_DATA } PriorKind;
 typedef enum { BN_REAL, BN_ALL } BnRule;                                    // who updates them
@@ -49,9 +50,10 @@ typedef struct {
     double reinit;
     // objective
     PxRule px;
+    PxLoss px_loss;
     double px_weight, pyx_weight, pxy_weight, penalty, px_margin;
     double sigma;                   // noise on real images
-    int    pad, flip;
+    int    pad, flip, cutout;
     BnRule bn_stats;
     double bn_momentum;
     // optimisation
@@ -59,6 +61,7 @@ typedef struct {
     SchedKind schedule;
     int    warmup;
     double lr, momentum, weight_decay, decay_factor, ema, sam, sam_from;
+    int    sam_every;
     char   decay_at[64];            // fractions of the run: "1/3,2/3,5/6"
     // adversarial training
     AttackKind adversarial;

@@ -119,6 +119,8 @@ const OptRow config_rows[] = {
       "objective",
       "real images for p(x): the labelled batch without augmentation, the labelled batch, another "
       "batch; none: no p(x)" },
+    { "px-loss", T_CHOICE, AT(px_loss), "difference", 0, 0, "difference|bce", TRAIN, "objective",
+      "how p(x) is learned: f(x_q) - f(x), or binary cross-entropy of telling x from x_q by f" },
     { "px-weight", T_NUM, AT(px_weight), "1", 0, 1000, NULL, TRAIN, "objective",
       "weight of log p(x)" },
     { "pyx-weight", T_NUM, AT(pyx_weight), "1", 0, 1000, NULL, TRAIN, "objective",
@@ -135,6 +137,8 @@ const OptRow config_rows[] = {
       "largest random shift of real images in pixels, with mirrored borders" },
     { "flip", T_FLAG, AT(flip), "on", 0, 1, NULL, TRAIN, "objective",
       "mirror real images at random, unless the data set rules it out (digits)" },
+    { "cutout", T_INT, AT(cutout), "0", 0, 64, NULL, TRAIN, "objective",
+      "side of a grey square at a random place in each labelled image, in pixels; 0: none" },
     { "bn-stats", T_CHOICE, AT(bn_stats), "real", 0, 0, "real|all", TRAIN, "objective",
       "images that update the running statistics: real ones, or chains as well" },
     { "bn-momentum", T_NUM, AT(bn_momentum), "0.1", 0, 1, NULL, TRAIN, "objective",
@@ -163,6 +167,8 @@ const OptRow config_rows[] = {
       "gradient twice; 0: off" },
     { "sam-from", T_NUM, AT(sam_from), "0", 0, 1, NULL, TRAIN, "optimisation",
       "start of sharpness-aware minimisation, as a fraction of the run" },
+    { "sam-every", T_INT, AT(sam_every), "1", 1, 1000, NULL, TRAIN | BENCH, "optimisation",
+      "take a sharpness-aware step every N steps, plain ones between" },
 
     { "adversarial", T_CHOICE, AT(adversarial), "none", 0, 0, "none|linf|l2", TRAIN, "attacks",
       "adversarial training: PGD on the labelled images, in this norm (evaluation: --attacks)" },

@@ -393,8 +393,7 @@ int data_list(const char *dir, SetInfo *info, int max) {
     }
     if (n < max)
         info[n++] = (SetInfo){
-            "shapes", "6,000 coloured shapes, 10 classes, any size", "drawn in memory", "", 1, 1,
-            0
+            "shapes", "6,000 coloured shapes, 10 classes, any size", "drawn in memory", "", 1, 1, 0
         };
     return n;
 }

@@ -178,8 +178,7 @@ static int say_failure(const Download *d, CURLcode code, const char *why) {
     d->lib.getinfo(d->curl, CURLINFO_RESPONSE_CODE, &status);
     if (code == CURLE_HTTP_RETURNED_ERROR && status == 416) {
         remove(d->path);
-        return err_set(d->err, ERR_DATA, "%s: cannot be resumed; removed: try again",
-                       d->path);
+        return err_set(d->err, ERR_DATA, "%s: cannot be resumed; removed: try again", d->path);
     }
     if (code == CURLE_HTTP_RETURNED_ERROR)
         return err_set(d->err, ERR_IO, "%s: HTTP %ld", d->url, status);

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/events.h"
 #include "base/rng.h"
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -72,8 +73,10 @@ typedef struct {
     real a, b, c;                     // a row's f = a LSE(z) + b z[y] + c LSE(z)^2
     const StepState *now;             // not NULL: while now->over_margin is set ...
     real a_over, b_over;              // ... these replace a and b
+    real d;                           // + d softplus(LSE), or for d < 0: - d softplus(-LSE)
 } Energy;
-enum { SUM_LSE, SUM_ZY, SUM_LSE2, SUM_RIGHT, N_SUM };   // what head adds up over a batch
+// what head adds up over a batch; SUM_SOFTPLUS: of LSE or, for d < 0, of -LSE; 0 where d = 0
+enum { SUM_LSE, SUM_ZY, SUM_LSE2, SUM_RIGHT, SUM_SOFTPLUS, N_SUM };
 
 typedef struct {                      // one move of a chain along a gradient
     int   inner;                      // moves that share the gradient
@@ -110,6 +113,31 @@ RNG_FN Energy energy_now(Energy e) {
     return e;
 }
 
+// {0}: the image as it is. cutout: the side of a square of zeros at a random place, 0: none.
+typedef struct { int pad, flip; real noise; int cutout; } Augment;
+
+RNG_FN double softplus(double v) { return (v > 0 ? v : 0) + log1p(exp(-fabs(v))); }
+
+// The terms of LSE in a row of logits: their derivative by LSE.
+RNG_FN double energy_slope(const Energy *e, double lse) {
+    const double d = (double)e->d, s = d < 0 ? -lse : lse;
+    return (double)e->a + 2 * (double)e->c * lse + (d ? d / (1 + exp(-s)) : 0);
+}
+
+RNG_FN double energy_softplus(const Energy *e, double lse) {
+    return e->d > 0 ? softplus(lse) : e->d < 0 ? softplus(-lse) : 0;
+}
+
+// Whether pixel (i, j) lies in image k's square of zeros.
+RNG_FN int cut_out(const Augment *a, Rng key, int k, int i, int j, int side) {
+    if (!a->cutout) return 0;
+    key.sub = 3;
+    const int half = a->cutout / 2;
+    const int di = i - (int)rng_below(key, (uint64_t)k * 2, (uint32_t)side) + half;
+    const int dj = j - (int)rng_below(key, (uint64_t)k * 2 + 1, (uint32_t)side) + half;
+    return di >= 0 && di < a->cutout && dj >= 0 && dj < a->cutout;
+}
+
 RNG_FN Rng rng_now(Rng key, const StepState *now) {
     if (now) key.step += now->in.step;
     return key;
@@ -121,7 +149,6 @@ typedef struct {                      // an image set on the device
     const int     *y;                 // [n]
 } Bytes;
 
-typedef struct { int pad, flip; real noise; } Augment;     // {0}: the image as it is
 
 // How a batch's row numbers come about; all without replacement within a batch.
 typedef enum {

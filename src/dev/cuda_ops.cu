@@ -22,7 +22,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
                 float *sums) {
     __shared__ double part[HEAD_THREADS / 32][N_SUM];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    double sum[N_SUM] = { 0, 0, 0, 0 };
+    double sum[N_SUM] = { 0 };
     e = energy_now(e);
     for (int row = warp; row < n; row += HEAD_THREADS / 32) {
         const float *p = z + (size_t)row * classes;
@@ -43,11 +43,13 @@ static __global__ void __launch_bounds__(HEAD_THREADS)
         if (lane == 0) {
             sum[SUM_LSE] += lse;
             sum[SUM_LSE2] += lse * lse;
+            sum[SUM_SOFTPLUS] += energy_softplus(&e, lse);
             if (y) sum[SUM_ZY] += (double)p[y[row]];
             if (y) sum[SUM_RIGHT] += where == y[row];
         }
+        const double slope = energy_slope(&e, lse);
         for (int c = lane; dz && c < classes; c += 32) {
-            double d = ((double)e.a + 2 * (double)e.c * lse) * exp((double)p[c] - lse);
+            double d = slope * exp((double)p[c] - lse);
             if (y && c == y[row]) d += (double)e.b;
             dz[(size_t)row * classes + c] = (float)((double)scale * d);
         }

@@ -332,10 +332,12 @@ static void head(Dev *dev, const Tensor *z, const int *y, Energy e, real scale, 
         const double lse = (double)p[best] + log(total);
         sum[SUM_LSE] += lse;
         sum[SUM_LSE2] += lse * lse;
+        sum[SUM_SOFTPLUS] += energy_softplus(&e, lse);
         if (y) sum[SUM_ZY] += (double)p[y[n]];
         if (y) sum[SUM_RIGHT] += best == y[n];
+        const double slope = energy_slope(&e, lse);
         for (int c = 0; dz && c < z->c; c++) {
-            double soft = exp((double)p[c] - lse), d = ((double)e.a + 2 * (double)e.c * lse) * soft;
+            double d = slope * exp((double)p[c] - lse);
             if (y && c == y[n]) d += (double)e.b;
             plane(dz, n, 0)[c] = (real)((double)scale * d);
         }
@@ -538,7 +540,10 @@ static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a
             for (int i = 0; i < S; i++)
                 for (int j = 0; j < S; j++) {
                     int ii = reflect(i + di, S), jj = reflect((mirror ? S - 1 - j : j) + dj, S);
-                    dst[(c * S + i) * S + j] = (real)src[(c * S + ii) * S + jj] / (real)127.5 - 1;
+                    dst[(c * S + i) * S + j] =
+                        cut_out(&a, key, k, i, j, S)
+                            ? 0
+                            : (real)src[(c * S + ii) * S + jj] / (real)127.5 - 1;
                 }
         for (size_t b = 0; a.noise > 0 && b < dim; b += 4) {
             float z[4];

@@ -25,7 +25,7 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
         const real *s = sums + i * N_SUM;
         const Energy e = energy_now(o->e[i]);
         loss += ((double)e.a * (double)s[SUM_LSE] + (double)e.b * (double)s[SUM_ZY] +
-                 (double)e.c * (double)s[SUM_LSE2]) /
+                 (double)e.c * (double)s[SUM_LSE2] + fabs((double)e.d) * (double)s[SUM_SOFTPLUS]) /
                 n;
     }
     const real *label = sums + o->label * N_SUM;

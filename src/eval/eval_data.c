@@ -77,9 +77,9 @@ static int load_images(Evaluation *e, Err *err) {
         return eval_load_valid(e, "--split valid", &e->test, err);
     }
     if (!e->use->data[0] && !strncmp(e->data, "cifar-file:", 11))
-        return err_set(err, ERR_ARG,
-                       "%s: the model was trained on it, and it has no test images: expected --data",
-                       e->data);
+        return err_set(
+            err, ERR_ARG,
+            "%s: the model was trained on it, and it has no test images: expected --data", e->data);
     const int rc = set_load(&e->test, e->data, HALF_TEST, &o, err);
     return rc ? rc : same_kind(e, &e->test, err);
 }

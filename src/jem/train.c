@@ -25,7 +25,7 @@ static Rng key_of(const Trainer *t, uint32_t stream) {
 }
 
 Augment trainer_augment(const Trainer *t) {
-    return (Augment){ t->cfg.pad, t->cfg.flip, (real)t->cfg.sigma };
+    return (Augment){ t->cfg.pad, t->cfg.flip, (real)t->cfg.sigma, t->cfg.cutout };
 }
 
 void gather_batches(Trainer *t) {
@@ -43,8 +43,8 @@ void gather_batches(Trainer *t) {
                   px->y);
     if (t->cfg.px == PX_INDEPENDENT) {                      // others
         be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->state, t->px_index, NULL);
-        be->batch(t->dev, &t->data, t->px_index, B, noisy, key_of(t, RNG_AUGMENT2), t->state,
-                  px->x, px->y);
+        be->batch(t->dev, &t->data, t->px_index, B, noisy, key_of(t, RNG_AUGMENT2), t->state, px->x,
+                  px->y);
     }
 }
 
@@ -106,31 +106,32 @@ void check_step(Trainer *t) {
 
 // ---- around the step -------------------------------------------------------------------------
 
-static void forget_recording(Trainer *t) {
-    if (t->recording) t->dev->be.record_free(t->dev, t->recording);
-    t->recording = NULL;
-    t->alike = 0;
+static void forget_recordings(Trainer *t) {
+    for (int i = 0; i < 2; i++)
+        if (t->recording[i].work) t->dev->be.record_free(t->dev, t->recording[i].work);
+    memset(t->recording, 0, sizeof t->recording);
 }
 
 // A device that can record does so after two steps alike, and from then on replays the recording.
 static void step_or_replay(Trainer *t) {
     enum { FIRST = 2 };
     Backend *be = &t->dev->be;
-    if (!be->record_begin || t->alike < FIRST) {
+    Recording *r = &t->recording[t->sam_on];
+    if (!be->record_begin || r->alike < FIRST) {
         trainer_step(t);
-        t->alike++;
+        r->alike++;
         return;
     }
-    if (!t->recording) {
+    if (!r->work) {
         const uint64_t before = t->net.batches;
         be->record_begin(t->dev);
         trainer_step(t);
-        t->recording = be->record_end(t->dev);
-        t->recorded_batches = t->net.batches - before;
+        r->work = be->record_end(t->dev);
+        r->batches = t->net.batches - before;
         t->net.batches = before;
     }
-    if (t->recording) be->replay(t->dev, t->recording);
-    t->net.batches += t->recorded_batches;
+    if (r->work) be->replay(t->dev, r->work);
+    t->net.batches += r->batches;
 }
 
 static double share_done(const Trainer *t) {                // of the run
@@ -138,9 +139,8 @@ static double share_done(const Trainer *t) {                // of the run
 }
 
 static void choose_sam(Trainer *t) {
-    const int on = t->sam_keep && share_done(t) >= t->cfg.sam_from;
-    if (on != t->sam_on) forget_recording(t);
-    t->sam_on = on;
+    t->sam_on = t->sam_keep && share_done(t) >= t->cfg.sam_from &&
+                t->step % (uint64_t)t->cfg.sam_every == 0;
 }
 
 void trainer_advance(Trainer *t) {
@@ -168,7 +168,7 @@ double trainer_lr(const Trainer *t) {
 void trainer_seed(Trainer *t, int attempt) {
     t->seed = (uint64_t)t->cfg.seed + ((uint64_t)attempt << 53);
     t->replay.seed = t->seed;
-    forget_recording(t);                                    // it holds the old seed
+    forget_recordings(t);                                    // it holds the old seed
 }
 
 void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]) {
@@ -194,6 +194,7 @@ static void reverse_px(Energy *e, real pyx, const StepState *now) {
 // The objective as a table: which batches there are, and what each adds to the loss.
 //   cross-entropy                 pyx (LSE - z[y])          on the labelled batch
 //   -log p(x)    real - sampled   px (-LSE), px (+LSE)      on p(x)'s real batch and on x_q
+//   the same by --px-loss bce     px softplus(-LSE), px softplus(+LSE)
 //   -log p(x, y) real - sampled   pxy (-z[y]), pxy (+z[y])  the same (+LSE if chains have no class)
 //   energy penalty                c LSE^2                   on both
 static void objective(Trainer *t) {
@@ -204,9 +205,11 @@ static void objective(Trainer *t) {
     const int real_at = own ? 1 : 0, fake_at = generative ? real_at + 1 : -1;
     if (generative) {
         Energy *r = &t->batch[real_at].e, *f = &t->batch[fake_at].e;
-        *r = (Energy){ .a = r->a - px, .b = r->b - pxy, .c = (real)c->penalty };
-        *f = c->conditional ? (Energy){ .a = px, .b = pxy, .c = (real)c->penalty }
-                            : (Energy){ .a = px + pxy, .c = (real)c->penalty };
+        const real bce = c->px_loss == LOSS_BCE ? px : 0, penalty = (real)c->penalty;
+        const real step = px - bce;                         // by the difference f(x_q) - f(x)
+        *r = (Energy){ .a = r->a - step, .b = r->b - pxy, .c = penalty, .d = -bce };
+        *f = c->conditional ? (Energy){ .a = step, .b = pxy, .c = penalty, .d = bce }
+                            : (Energy){ .a = step + pxy, .c = penalty, .d = bce };
     }
     t->watch = (Watch){ .n = c->batch,
                         .n_batch = generative ? fake_at + 1 : 1,
@@ -357,7 +360,7 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
 void trainer_close(Trainer *t) {
     Dev *dev = t->dev;
     if (!dev) return;
-    forget_recording(t);
+    forget_recordings(t);
     Pass *passes[] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass,
                        &t->attack_pass };
     for (int i = 0; i < 5; i++) pass_close(passes[i]);

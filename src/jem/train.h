@@ -17,6 +17,12 @@ typedef struct {                  // one batch of images that goes through the n
     Pass  *pass;
 } TrainBatch;
 
+typedef struct {                  // a step's device work, where the device can record it
+    void    *work;
+    int      alike;               // steps done since anything but StepState changed
+    uint64_t batches;             // what one step adds to net.batches
+} Recording;
+
 typedef struct {
     Config   cfg;
     Dev     *dev;
@@ -46,9 +52,7 @@ typedef struct {
     uint64_t seed;                // of this attempt
     double   lr_scale;            // halved after repeated divergence
     double   time_share;          // --minutes: share of the time that passed; negative: not used
-    void    *recording;           // the device work of a step, where the device can record it
-    int      alike;               // steps done since anything but StepState changed
-    uint64_t recorded_batches;    // what one step adds to net.batches
+    Recording recording[2];       // by sam_on: of a plain step, of a sharpness-aware one
 } Trainer;
 
 // Opens everything on dev for the images of `train` and initialises the weights. The replay buffer

@@ -26,9 +26,8 @@ static int spec_check(const NetSpec *s, Err *err) {
     if (s->channels != 1 && s->channels != 3)
         return err_set(err, ERR_ARG, "%d image channels: expected 1 or 3", s->channels);
     if (s->side < 4 || s->side > 256 || s->side % 4)
-        return err_set(err, ERR_ARG,
-                       "images of %dx%d pixels: expected a multiple of 4 up to 256", s->side,
-                       s->side);
+        return err_set(err, ERR_ARG, "images of %dx%d pixels: expected a multiple of 4 up to 256",
+                       s->side, s->side);
     if (s->classes < 2 || s->classes > 1000)
         return err_set(err, ERR_ARG, "%d classes: expected 2 to 1000", s->classes);
     return 0;

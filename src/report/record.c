@@ -39,8 +39,7 @@ static int read_head(const Table *t, char *line, int which[MAX_COLUMNS], Err *er
         for (int k = 0; k < t->n_name; k++)
             if (!strcmp(name, t->name[k])) {
                 if (found & 1 << k)
-                    return err_set(err, ERR_DATA, "%s: duplicate column '%s'", t->path,
-                                   name);
+                    return err_set(err, ERR_DATA, "%s: duplicate column '%s'", t->path, name);
                 which[n] = k;
                 found |= 1 << k;
             }

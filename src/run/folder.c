@@ -77,9 +77,9 @@ int run_folder_lock(const char *dir, int resume, int *lock, Err *err) {
         rc = err_set(err, ERR_ARG, "%s: another run is writing into this folder", dir);
     if (!rc) rc = run_path(last, dir, RUN_LAST, err) || run_path(prev, dir, RUN_PREV, err);
     if (!rc && !resume && (file_exists(last) || file_exists(prev)))
-        rc = err_set(err, ERR_ARG,
-                     "%s: already holds a run; --resume continues it, another --out starts a new one",
-                     dir);
+        rc = err_set(
+            err, ERR_ARG,
+            "%s: already holds a run; --resume continues it, another --out starts a new one", dir);
     if (!rc) rc = run_path(samples, dir, RUN_SAMPLES, err) || dir_make(samples, err);
     if (!rc) return 0;
     close(*lock);

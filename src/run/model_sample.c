@@ -315,7 +315,8 @@ static float *read_buffer(const Model *m, const char *path, size_t *slots, Err *
     float *all = *slots && *slots < 100000000 ? malloc(count * sizeof *all) : NULL;
     if (!*slots && !m->run[0])
         err_set(err, ERR_ARG,
-                "%s: a model file has no replay buffer; give its run folder, or --from fresh", path);
+                "%s: a model file has no replay buffer; give its run folder, or --from fresh",
+                path);
     else if (!all) err_set(err, ERR_DATA, "%s: has no replay buffer", path);
     else if (st_read_f32(&st, t, all, *slots * dim, err)) {
         free(all);
@@ -425,7 +426,8 @@ static int draw(Draw *d, int n, float *images, int *class_of, Err *err) {
 static int draw_and_rank(Draw *d, int n, float *images, int *class_of, Err *err) {
     const int drawn = d->cfg.count;
     if (drawn < n)
-        return err_set(err, ERR_ARG, "--count %d: expected at least %d, the number to keep", drawn, n);
+        return err_set(err, ERR_ARG, "--count %d: expected at least %d, the number to keep", drawn,
+                       n);
     float *all = malloc((size_t)drawn * tensor_len(&d->m->net.act[0]) * sizeof *all);
     int *cls = malloc((size_t)drawn * sizeof *cls);
     int rc = all && cls ? draw(d, drawn, all, cls, err)
