@@ -490,7 +490,7 @@ static void an_option_is_described_for_the_command_that_is_asked(void **state) {
     assert_non_null(strstr(train, "run folder to create"));
     assert_non_null(strstr(sample, "file to write: a grid (.png, .webp)"));
     assert_null(strstr(sample, "run folder to create"));
-    assert_non_null(strstr(sample, "gradient steps of a fresh chain [40]"));
+    assert_non_null(strstr(sample, "gradient steps of a fresh chain, each as long as in"));
     free(train);
     free(sample);
 }
