@@ -142,8 +142,8 @@ JEMPP_API int    jempp_write_images(const Jempp *j, const float *images, int n, 
                                     const JemppEvents *ev, JemppErr *err);
 // A grid as coloured text for a terminal; free() it.
 JEMPP_API char  *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width);
-// Writes the model alone. The path ends in .safetensors; unless the options say force, it is neither
-// the model's own file nor a file that holds anything but a model.
+// Writes the model alone. The path ends in .safetensors, .pt, .pth or .onnx; unless the options say
+// force, it is neither the model's own file nor a file that holds anything but a model.
 JEMPP_API int    jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err);
 // Evaluates the model as the options say (tasks, ood, attacks, ...); results go to eval.json.
 // Returns a table of them or, with the option json, the file's text; free() it. Text and err:

@@ -9,6 +9,8 @@
 #include "run/fit.h"
 #include "jem/metrics.h"
 #include "run/model.h"
+#include "run/model_file.h"
+#include "run/onnx.h"
 #include "run/score_many.h"
 #include <math.h>
 #include <stdlib.h>
@@ -206,6 +208,12 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
     cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = cfg.inception[0] = 0;
     if (strchr(cfg.data, ':')) cfg.data[0] = 0;             // folder:DIR, cifar-file:FILE
     if (output_model(path, j->path, o->cfg.force, &e)) return api_fail(err, &e);
+    ModelFormat format;
+    if (model_format(path, &format, &e)) return api_fail(err, &e);
+    if (format == FILE_ONNX) {
+        if (o->cfg.half) err_set(&e, ERR_ARG, "--half: not for .onnx, which has 32-bit weights");
+        return o->cfg.half || onnx_write(j, path, &e) ? api_fail(err, &e) : 0;
+    }
     const ModelCard card = { .cfg = &cfg,
                              .class_name = j->class_name,
                              .threshold = (double)j->threshold,

@@ -118,10 +118,11 @@ const Command command_table[] = {
       .least = 2, .most = INT_MAX },
     { .name = "export", .bit = CMD_EXPORT,
       .about = "write a model as one file, with PyTorch's tensor names",
-      .synopsis = "jempp export RUN|MODEL OUT.safetensors|OUT.pt [--half] [--force]",
+      .synopsis = "jempp export RUN|MODEL OUT.safetensors|OUT.pt|OUT.onnx [--half] [--force]",
       .examples = "jempp export runs/demo demo.safetensors\n"
                   "jempp export runs/demo small.safetensors --half\n"
-                  "jempp export runs/demo demo.pt",
+                  "jempp export runs/demo demo.pt\n"
+                  "jempp export runs/demo demo.onnx",
       .names = "a run folder or model file, then the file to write", .least = 2, .most = 2 },
     { .name = "info", .bit = CMD_INFO, .about = "operations, parameters and memory of a network",
       .synopsis = "jempp info [RUN|MODEL] [--model NAME] [--batch N] [--json]",

@@ -1,6 +1,7 @@
 // output.c - see output.h.
 #include "api/output.h"
 #include "run/model_file.h"
+#include "run/onnx.h"
 #include "run/score_file.h"
 #include <stdio.h>
 #include <string.h>
@@ -81,6 +82,9 @@ int output_model(const char *path, const char *source, int force, Err *err) {
                        "%s: is the model that is exported; name another file, or --force to "
                        "replace it",
                        path);
+    if (type == FILE_ONNX)
+        return memcmp(head, onnx_magic, strlen(onnx_magic)) ? refuse(path, "ONNX model of jempp's", err)
+                                                            : 0;
     St st;
     if (tensors_open(&st, path, NULL)) return refuse(path, "model", err);
     const char *format = st_meta(&st, "format");

@@ -94,7 +94,8 @@ int model_format(const char *path, ModelFormat *format, Err *err) {
         ModelFormat format;
     } known[] = { { ".safetensors", FILE_SAFETENSORS },
                   { ".pt", FILE_TORCH },
-                  { ".pth", FILE_TORCH } };
+                  { ".pth", FILE_TORCH },
+                  { ".onnx", FILE_ONNX } };
     const size_t n = strlen(path);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const size_t len = strlen(known[i].end);
@@ -102,7 +103,7 @@ int model_format(const char *path, ModelFormat *format, Err *err) {
         *format = known[i].format;
         return 0;
     }
-    return err_set(err, ERR_ARG, "%s: expected a name that ends in .safetensors, .pt or .pth",
+    return err_set(err, ERR_ARG, "%s: expected a name that ends in .safetensors, .pt, .pth or .onnx",
                    path);
 }
 

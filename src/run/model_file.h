@@ -11,7 +11,7 @@ int model_file_open(St *st, const char *path, Err *err);
 // Depth, width, classes, channels, stem and norm as the tensors' names and shapes tell.
 int model_file_spec(const St *st, NetSpec *spec, Err *err);
 
-typedef enum { FILE_SAFETENSORS, FILE_TORCH } ModelFormat;
+typedef enum { FILE_SAFETENSORS, FILE_TORCH, FILE_ONNX } ModelFormat;
 int model_format(const char *path, ModelFormat *format, Err *err);     // by the name's ending
 // Declares what a file for the published classes has beside the net's own tensors, which were
 // declared in "model_state_dict/": heads that are not used, the same for the classes that name some
