@@ -221,6 +221,16 @@ expect 0 'apgd l2, ce, then targeted dlr (9 targets), steps 3, restarts 2' eval 
 expect 0 '"top1": ' eval run $quick --tasks acc --refine 2 --draws 2 --json
 is_json eval run --json
 cmp -s <(tail -n +1 out) <(cat run/eval.json) || bad "eval --json is not the file"
+# ---- ONNX and TensorBoard; tests/interop.py reads them with the programs that they are for
+expect 0 'tiny.onnx: written' export run tiny.onnx
+expect 0 'tiny.onnx: written' export run tiny.onnx
+[ "$(head -c 9 tiny.onnx | tail -c 5)" = jempp ] || bad "tiny.onnx"
+expect 2 '--half: not for .onnx' export run half.onnx --half
+expect 2 'other.onnx: exists and is no ONNX model' export run "$(cp grid.png other.onnx; echo other.onnx)"
+expect 2 'expected a name that ends in .safetensors, .pt, .pth or .onnx' export run model.tflite
+expect 0 '12 steps, 1 sample grids' report run --tensorboard
+[ "$(ls run/events.out.tfevents.*.jempp-report | wc -l)" = 1 ] && rm run/events.* || bad "no event file"
+
 # ---- scores of many images in a file
 mkdir -p bulk/ring && cp grid.png bulk/ring/a.png && echo no >bulk/ring/b.png
 for f in csv jsonl npz; do

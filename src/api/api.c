@@ -11,6 +11,7 @@
 #include "api/info.h"
 #include "run/model.h"
 #include "report/report.h"
+#include "report/tensorboard.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -294,7 +295,9 @@ char *jempp_info(const JemppOptions *o, JemppErr *err) {
 char *jempp_report(const JemppOptions *o, JemppErr *err) {
     Err e = { 0 };
     char *text = NULL;
-    if (!jempp_check_files(o, err)) text = report_write(o->file[0], o->cfg.out, &e);
+    if (!jempp_check_files(o, err))
+        text = o->cfg.tensorboard ? tensorboard_write(o->file[0], &e)
+                                  : report_write(o->file[0], o->cfg.out, &e);
     if (!text && e.kind) api_fail(err, &e);
     return text;
 }

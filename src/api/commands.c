@@ -136,7 +136,8 @@ const Command command_table[] = {
                   "jempp bench --model wrn-28-10 --px clean --json",
       .names = "options only", .defaults = bench_defaults, .notes = BENCH_NOTES },
     { .name = "report", .bit = CMD_REPORT, .about = "figures of a run, and a page with all of them",
-      .synopsis = "jempp report RUN [--out FILE.html]",
+      .synopsis = "jempp report RUN [--out FILE.html]\n"
+                  "jempp report RUN --tensorboard",
       .examples = "jempp report runs/demo\n"
                   "jempp report runs/demo --out demo.html",
       .names = "one run folder", .least = 1, .most = 1, .notes = REPORT_NOTES },

@@ -83,8 +83,9 @@ int output_model(const char *path, const char *source, int force, Err *err) {
                        "replace it",
                        path);
     if (type == FILE_ONNX)
-        return memcmp(head, onnx_magic, strlen(onnx_magic)) ? refuse(path, "ONNX model of jempp's", err)
-                                                            : 0;
+        return memcmp(head, onnx_magic, strlen(onnx_magic))
+                   ? refuse(path, "ONNX model of jempp's", err)
+                   : 0;
     St st;
     if (tensors_open(&st, path, NULL)) return refuse(path, "model", err);
     const char *format = st_meta(&st, "format");

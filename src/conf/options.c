@@ -258,6 +258,8 @@ const OptRow config_rows[] = {
       "write the chains as an animation" },
     { "half", T_FLAG, AT(half), "off", 0, 1, NULL, EXPORT, "output",
       "16-bit weights: half the size" },
+    { "tensorboard", T_FLAG, AT(tensorboard), "off", 0, 1, NULL, TRAIN | REPORT | MAY_CHANGE, "output",
+      "write TensorBoard event files beside log.tsv; report: make one of a run's log, and no page" },
     { "strict", T_FLAG, AT(strict), "off", 0, 1, NULL, PREDICT, "output",
       "with --out: end at a picture that cannot be read; else it is a row with its error" },
     { "force", T_FLAG, AT(force), "off", 0, 1, NULL, SAMPLE | EXPORT | PREDICT, "output",

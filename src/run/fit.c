@@ -177,6 +177,7 @@ static int fit_open(TrainRun *r, Err *err) {
     r->saved_at = r->state.seconds;
     r->saved_step = t->step;
     r->log.ev = r->ev;
+    r->log.tensorboard = r->cfg.tensorboard;
     if (train_log_open(&r->log, r->out, t->step, err)) return -1;
     introduce(r, note);
     if (r->cfg.resume) run_say(r, "resuming at step %" PRIu64, t->step);

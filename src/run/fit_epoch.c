@@ -98,6 +98,7 @@ static int sample_grid(TrainRun *r, Err *err) {
     if (!rc) rc = run_sample_path(path, r->out, t->step, err);
     if (!rc) rc = image_grid(&im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
     if (!rc) rc = image_write_png(&im, path, err);
+    if (!rc) train_log_picture(&r->log, path);
     image_free(&im);
     free(row);
     free(x);

@@ -100,6 +100,7 @@ void run_write_log(TrainRun *r, double valid, double fid) {
         train_log_add(&r->log, (double)(step + 1) / (double)r->t.per_epoch, run_seconds(r), row,
                       last ? valid : NAN, last ? fid : NAN);
     }
+    (void)event_file_flush(&r->log.events, NULL);       // for those who watch; run_save asks again
 }
 
 // A record that is missing or cannot be read says nothing about the device.

@@ -9,12 +9,23 @@
 #include <string.h>
 
 enum { IR_VERSION = 8, OPSET = 17, FLOAT = 1 };
-enum { MODEL_IR = 1, MODEL_PRODUCER = 2, MODEL_PRODUCER_VERSION = 3, MODEL_GRAPH = 7,
-       MODEL_OPSET = 8, MODEL_META = 14 };
+enum {
+    MODEL_IR = 1,
+    MODEL_PRODUCER = 2,
+    MODEL_PRODUCER_VERSION = 3,
+    MODEL_GRAPH = 7,
+    MODEL_OPSET = 8,
+    MODEL_META = 14
+};
 enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_CONSTANT = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
 enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
-enum { ATTRIBUTE_NAME = 1, ATTRIBUTE_FLOAT = 2, ATTRIBUTE_INT = 3, ATTRIBUTE_INTS = 8,
-       ATTRIBUTE_TYPE = 20 };
+enum {
+    ATTRIBUTE_NAME = 1,
+    ATTRIBUTE_FLOAT = 2,
+    ATTRIBUTE_INT = 3,
+    ATTRIBUTE_INTS = 8,
+    ATTRIBUTE_TYPE = 20
+};
 enum { TENSOR_DIM = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9 };
 
 const char onnx_magic[] = "\x08\x08\x12\x05jempp";       // IR version 8, producer jempp
@@ -70,7 +81,8 @@ static void put_float(Proto *node, const char *name, float v) {
     proto_message(node, NODE_ATTRIBUTE, &a);
 }
 
-static void add_constant(Onnx *o, const char *name, const int *dim, int rank, real *at, float value) {
+static void add_constant(Onnx *o, const char *name, const int *dim, int rank, real *at,
+                         float value) {
     Constant *c = &o->constant[o->n_constant++];
     *c = (Constant){ .at = at, .value = value, .n = 1 };
     for (int i = 0; i < rank; i++) {

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 const char *const log_name[N_LOG] = {
@@ -56,9 +57,27 @@ static int columns_of(const char *line) {
     return 0;
 }
 
+static void close_text(TrainLog *log) {
+    if (log->f) fclose(log->f);
+    log->f = NULL;
+}
+
+static double wall_time(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// A session has one event file; a rollback continues it.
+static int start_events(TrainLog *log, const char *dir, Err *err) {
+    if (!log->events.f && event_file_open(&log->events, dir, wall_time(), "jempp", err)) return -1;
+    event_file_start(&log->events, wall_time(), log->next);
+    return event_file_flush(&log->events, err);
+}
+
 int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     char line[512], head[256];
-    train_log_close(log);
+    close_text(log);
     head_line(head, sizeof head, N_LOG);
     log->n_column = N_LOG;
     if (run_path(log->path, dir, RUN_LOG, err)) return -1;
@@ -77,7 +96,7 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
         return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
     if (keep == 0) fputs(head, log->f);
     log->next = step;
-    return 0;
+    return log->tensorboard ? start_events(log, dir, err) : 0;
 }
 
 void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW], double valid,
@@ -98,16 +117,24 @@ void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N
     }
     fputc('\n', log->f);
     tell_row(log->ev, N_LOG, log_name, value);
+    value[LOG_STEP] = NAN;              // an event has its step anyway
+    if (log->events.f)
+        event_file_scalars(&log->events, wall_time(), log->next, "train", N_LOG, log_name, value);
     log->next++;
+}
+
+void train_log_picture(TrainLog *log, const char *png) {
+    const uint64_t last = log->next ? log->next - 1 : 0;
+    if (log->events.f) event_file_picture(&log->events, wall_time(), last, "samples", png);
 }
 
 int train_log_flush(TrainLog *log, Err *err) {
     if (fflush(log->f) || ferror(log->f))
         return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
-    return 0;
+    return event_file_flush(&log->events, err);
 }
 
 void train_log_close(TrainLog *log) {
-    if (log->f) fclose(log->f);
-    log->f = NULL;
+    close_text(log);
+    (void)event_file_close(&log->events, NULL);
 }

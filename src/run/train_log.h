@@ -4,6 +4,7 @@
 #define TRAIN_LOG_H
 #include "base/events.h"
 #include "dev/backend.h"
+#include "run/event_file.h"
 #include <stdio.h>
 
 typedef enum {
@@ -19,6 +20,8 @@ typedef struct {
     int      n_column;              // a log that an earlier version began may have fewer than N_LOG
     char     path[600];
     const Events *ev;               // its row gets every line, as numbers; may be NULL
+    int      tensorboard;           // write an event file too
+    EventFile events;
 } TrainLog;
 
 // Opens the run folder's log for appending, cut back to the lines before `step`.
@@ -27,6 +30,7 @@ int  train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err);
 // buffer's FID after it, or NaN.
 void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW],
                    double valid, double fid);
+void train_log_picture(TrainLog *log, const char *png);      // in the event file, at the last step
 int  train_log_flush(TrainLog *log, Err *err);
 void train_log_close(TrainLog *log);
 #endif
