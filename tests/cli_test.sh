@@ -156,7 +156,7 @@ cp model.safetensors kept.safetensors
 cp grid.png kept.png
 expect 2 'kept.safetensors: expected a name that ends in .png or .webp' sample run --from centres --out kept.safetensors
 expect 2 'a.jpg: expected a name that ends in .png or .webp' sample run --from centres --out a.jpg
-expect 2 'm.bin: expected a name that ends in .safetensors, .pt or .pth' export run m.bin
+expect 2 'm.bin: expected a name that ends in .safetensors, .pt, .pth or .onnx' export run m.bin
 cp model.safetensors liar.png
 expect 2 'liar.png: exists and is no PNG picture; --force replaces it' sample run --from centres --out liar.png
 cmp -s liar.png kept.safetensors || bad "a model was overwritten"

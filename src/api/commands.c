@@ -50,6 +50,11 @@ static const OptNote EVAL_NOTES[] = {
       "both" },
     { 0 },
 };
+static const OptNote PREDICT_NOTES[] = {
+    { "out", "file of scores, one row per image: .csv, .jsonl or .npz", "none: a table is printed" },
+    { "data-dir", "folder in which image sets are searched first", NULL },
+    { 0 },
+};
 static const OptNote INFO_NOTES[] = {
     { "side", "width and height of the images in pixels", "32" },
     { "channels", "image channels: 1 grey or 3 colour", "3" },
@@ -115,7 +120,7 @@ const Command command_table[] = {
                   "jempp predict runs/first cifar10:test --out scores.npz\n"
                   "curl -s https://example.org/cat.webp | jempp predict model.safetensors -",
       .names = "a run folder or model file, then one or more pictures (- for standard input)",
-      .least = 2, .most = INT_MAX },
+      .least = 2, .most = INT_MAX, .notes = PREDICT_NOTES },
     { .name = "export", .bit = CMD_EXPORT,
       .about = "write a model as one file, with PyTorch's tensor names",
       .synopsis = "jempp export RUN|MODEL OUT.safetensors|OUT.pt|OUT.onnx [--half] [--force]",

@@ -44,8 +44,7 @@ const OptRow config_rows[] = {
       "folder of image sets: searched first, and where downloads go" },
     { "out", T_TEXT, AT(out), "", 0, 0, "PATH",
       TRAIN | SAMPLE | EVAL | REPORT | PREDICT | MAY_CHANGE, "run",
-      "output: a run folder, an image file, a page, or scores (.csv, .jsonl, .npz); empty: a name "
-      "is chosen, and predict prints" },
+      "output: a run folder, an image file, a page or scores; empty: a name is chosen" },
     { "init", T_TEXT, AT(init), "", 0, 0, "MODEL", TRAIN | MAY_CHANGE, "run",
       "start from the weights of this run or model" },
     { "resume", T_FLAG, AT(resume), "off", 0, 1, NULL, TRAIN | MAY_CHANGE, "run",
@@ -258,8 +257,9 @@ const OptRow config_rows[] = {
       "write the chains as an animation" },
     { "half", T_FLAG, AT(half), "off", 0, 1, NULL, EXPORT, "output",
       "16-bit weights: half the size" },
-    { "tensorboard", T_FLAG, AT(tensorboard), "off", 0, 1, NULL, TRAIN | REPORT | MAY_CHANGE, "output",
-      "write TensorBoard event files beside log.tsv; report: make one of a run's log, and no page" },
+    { "tensorboard", T_FLAG, AT(tensorboard), "off", 0, 1, NULL, TRAIN | REPORT | MAY_CHANGE,
+      "output", "write TensorBoard event files beside log.tsv; report: make one of a run's log, and "
+      "no page" },
     { "strict", T_FLAG, AT(strict), "off", 0, 1, NULL, PREDICT, "output",
       "with --out: end at a picture that cannot be read; else it is a row with its error" },
     { "force", T_FLAG, AT(force), "off", 0, 1, NULL, SAMPLE | EXPORT | PREDICT, "output",

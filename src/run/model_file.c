@@ -103,8 +103,8 @@ int model_format(const char *path, ModelFormat *format, Err *err) {
         *format = known[i].format;
         return 0;
     }
-    return err_set(err, ERR_ARG, "%s: expected a name that ends in .safetensors, .pt, .pth or .onnx",
-                   path);
+    return err_set(err, ERR_ARG,
+                   "%s: expected a name that ends in .safetensors, .pt, .pth or .onnx", path);
 }
 
 static const char own[] = "model_state_dict/";

@@ -30,7 +30,7 @@ enum { TENSOR_DIM = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9 };
 
 const char onnx_magic[] = "\x08\x08\x12\x05jempp";       // IR version 8, producer jempp
 
-typedef struct {                     // a constant: its message up to the numbers, and where they are
+typedef struct {                     // a constant: its message but the numbers, and where they are
     Proto  head;
     real  *at;                       // on the device, or NULL: value
     float  value;

@@ -5,9 +5,9 @@
 
 typedef struct { uint64_t images, unreadable; int stopped; } ScoredMany;
 
-// names: picture files, folders of pictures, and image sets: NAME its training images, NAME:test its
-// test images. A picture that cannot be read is a row with its error or, with use->strict, ends it.
-// Where ev stops it, the file has the rows so far.
+// names: picture files, folders of pictures, and image sets: NAME its training images, NAME:test
+// its test images. A picture that cannot be read is a row with its error or, with use->strict, ends
+// it. Where ev stops it, the file has the rows so far.
 int score_many(Model *m, const Config *use, const char *const *name, int n_name, const char *out,
                const Events *ev, ScoredMany *result, Err *err);
 #endif
