@@ -184,7 +184,7 @@ static void a_model_in_pytorchs_format_keeps_everything(void **state) {
     remove(path);
     Err why = { 0 };
     assert_true(model_save(&a.net, a.net.w, a.net.state, &card, 0, "/tmp/model.bin", &why));
-    assert_non_null(strstr(why.msg, "ends in .safetensors, .pt or .pth"));
+    assert_non_null(strstr(why.msg, "ends in .safetensors, .pt, .pth or .onnx"));
     assert_int_equal(why.kind, ERR_ARG);
     model_close(&a);
 }
