@@ -35,8 +35,9 @@ step_of() { "${python:-false}" "$here/same_state.py" "$1" 2>/dev/null; }
 same() { "${python:-true}" "$here/same_state.py" "$1/last.safetensors" "$2/last.safetensors" >err; }
 # every step once and in order, and as many as the state has
 whole_log() {
-    awk -F'\t' -v n="$2" 'NR > 1 && ($1 != NR - 2 || NF != 12) { exit bad = 1 } END { exit bad || (n && NR - 1 != n) }' \
-        "$1/log.tsv"
+    awk -F'\t' -v n="$2" 'NR == 1 { columns = NF; next }
+        $1 != NR - 2 || NF != columns { exit bad = 1 }
+        END { exit bad || (n && NR - 1 != n) }' "$1/log.tsv"
 }
 
 # ---- killed at any moment

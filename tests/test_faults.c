@@ -132,7 +132,12 @@ static int remove_root(void **state) {
     return 0;
 }
 
-static int at_once(void *ctx) { return ctx != NULL; }
+static int set_up;              // the run that is being trained has introduced itself
+static void note_line(void *ctx, const char *text) {
+    (void)ctx;
+    if (strstr(text, ", into ")) set_up = 1;
+}
+static int after_set_up(void *ctx) { return ctx && set_up; }
 
 // Trains in run_dir to `steps` steps, or only sets up. The answer of jempp_train.
 static int train(int steps, int resume, int only_set_up, JemppErr *err) {
@@ -167,7 +172,10 @@ static int train(int steps, int resume, int only_set_up, JemppErr *err) {
             rc = jempp_set(o, set[i][0], set[i][1], err);
     if (!rc && resume) rc = jempp_set(o, "resume", "on", err);
     JemppTrained result;
-    const JemppEvents ev = { .stop = at_once, .ctx = only_set_up ? &result : NULL };
+    const JemppEvents ev = { .line = note_line,
+                             .stop = after_set_up,
+                             .ctx = only_set_up ? &result : NULL };
+    set_up = 0;
     if (!rc) rc = jempp_train(o, &ev, &result, err);
     if (!rc && !only_set_up) assert_int_equal(result.steps, steps);
     jempp_options_free(o);

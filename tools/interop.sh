@@ -10,7 +10,7 @@ python=${PYTHON3-}
 if [ -z "$python" ]; then
     python3 -m venv "$tmp/venv" || { echo "skipped: no python3 with venv" && exit; }
     python=$tmp/venv/bin/python
-    for package in numpy onnx onnxruntime tensorboard scikit-learn torch; do
+    for package in numpy onnx onnxruntime tensorboard scikit-learn; do
         timeout 300 "$python" -m pip install -q --disable-pip-version-check --only-binary :all: $package >"$tmp/log" 2>&1 ||
             echo "skipped: $package cannot be installed here"
     done
