@@ -205,7 +205,7 @@ demo: all
 FORMATTED = $(wildcard src/*/*.c src/*/*.cu tests/*.c)
 TIDIED    = $(filter-out src/base/err.c $(if $(ONEDNN),,$(CPU_SRC)) $(if $(CAIRO),,$(PLOT_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
 HEADERS   = $(wildcard include/*.h src/*/*.h src/*/*.cuh tests/*.h)
-CLANG_SEES = -DISA=base -idirafter $(shell $(CC) -print-file-name=include)
+CLANG_SEES = -DISA=base -DJEMPP_NUMBER='""' -idirafter $(shell $(CC) -print-file-name=include)
 TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) -include tools/tidy.h
 lint:
 	tools/format.sh $(FORMATTED)

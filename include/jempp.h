@@ -1,8 +1,8 @@
 // jempp.h - joint energy-based models: train a model, classify and score images with it, draw
 // samples. The program `jempp` uses this header and nothing else of the library.
 //
-// Unless they say otherwise, functions return 0 on success and nonzero on failure, with *err filled;
-// err may be NULL. Images are floats in [-1, 1], [n][channels][side][side].
+// Unless they say otherwise, functions return 0 on success and nonzero on failure, with *err
+// filled; err may be NULL. Images are floats in [-1, 1], [n][channels][side][side].
 #ifndef JEMPP_H
 #define JEMPP_H
 #include <stddef.h>
@@ -91,8 +91,8 @@ JEMPP_API int    jempp_side(const Jempp *j);
 // The 5th percentile of the validation images' log p(x): below it an image counts as out of
 // distribution. NaN: unknown.
 JEMPP_API float  jempp_threshold(const Jempp *j);
-// A picture file as the model's input: upright (EXIF), short side resized, centre cropped. PNG, JPEG
-// or WebP.
+// A picture file as the model's input: upright (EXIF), short side resized, centre cropped. PNG,
+// JPEG or WebP.
 JEMPP_API int    jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *err);
 // The same from memory; name is for messages.
 JEMPP_API int    jempp_decode_image(const Jempp *j, const void *data, size_t n, const char *name,

@@ -24,7 +24,7 @@ static const char *in_root(const char *name) {
     return p;
 }
 
-// ---- a file of weights --------------------------------------------------------------------------------
+// ---- a file of weights --------------------------------------------------------------------------
 
 typedef struct {
     StWriter *declare, *write;          // the pass over the tensors that is under way
@@ -67,7 +67,7 @@ static int make_weights(const char *path) {
     return 0;
 }
 
-// ---- set-up -------------------------------------------------------------------------------------------
+// ---- set-up -------------------------------------------------------------------------------------
 
 static void write_pictures(const char *dir, int n, uint32_t which, int dark) {
     char path[300];
@@ -110,7 +110,7 @@ static void need_cpu(void) {
     if (!has_device("cpu")) skip();                           // the reference takes minutes
 }
 
-// ---- events, options, JSON ---------------------------------------------------------------------------------
+// ---- events, options, JSON ----------------------------------------------------------------------
 
 typedef struct {
     char lines[4000];
@@ -169,7 +169,7 @@ static Json *fid_json(const char *a, const char *b, Heard *h) {
     return doc;
 }
 
-// ---- tests ----------------------------------------------------------------------------------------------
+// ---- tests --------------------------------------------------------------------------------------
 
 static void two_folders_are_compared_and_the_reference_is_cached(void **state) {
     (void)state;

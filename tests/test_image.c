@@ -284,8 +284,8 @@ static void no_flipped_byte_crashes_the_jpeg_reader(void **state) {
     free(data);
 }
 
-// Ink as libjpeg stores it with Adobe's marker, 255 - ink: what is left of the light of each colour,
-// times what black leaves.
+// Ink as libjpeg stores it with Adobe's marker, 255 - ink: what is left of the light of each
+// colour, times what black leaves.
 static void a_cmyk_jpeg_is_decoded(void **state) {
     (void)state;
     unsigned long n = 0;
@@ -321,8 +321,8 @@ static uint8_t *with_exif(const uint8_t *jpeg, size_t n, int orientation, int bi
     return out;
 }
 
-// Where the stored picture's pixel (0, 0) and the next along its row come to lie, of w x h = 24 x 16:
-// the table of the EXIF standard, by hand.
+// Where the stored picture's pixel (0, 0) and the next along its row come to lie, of w x h = 24 x
+// 16: the table of the EXIF standard, by hand.
 static void exif_says_which_side_is_up(void **state) {
     (void)state;
     static const struct {

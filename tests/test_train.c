@@ -344,7 +344,7 @@ static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
         assert_close(far, 100, 0.5 * a.first);
     }
     assert_close(anneal_scale(&(Anneal){ 1, 3, 1 }, 0), 3, 0);
-    c.reinit = 0;                                           // never restarted: far, but not for ever
+    c.reinit = 0;                                           // never restarted: far, but not forever
     assert_close((anneal_plan(&c, 1).steps * 6.1) / 2, 400, 6);
 }
 

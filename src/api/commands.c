@@ -16,10 +16,12 @@ static const char ONE_MODEL[] = "one run folder or model file";
 
 // clang-format off
 static const OptNote TRAIN_NOTES[] = {
-    { "data", "images to train on: cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, folder:DIR "
+    { "data", "images to train on: cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, "
+              "folder:DIR "
               "or cifar-file:FILE", NULL },
     { "data-dir", "folder in which image sets are searched first", NULL },
-    { "out", "run folder to create, or with --resume to continue", "runs/PRESET-DATE or runs/MODEL-DATE" },
+    { "out", "run folder to create, or with --resume to continue",
+      "runs/PRESET-DATE or runs/MODEL-DATE" },
     { "batch", "images per training step; chains run in batches of the same size", NULL },
     { "iterations", "training steps, instead of --epochs", "as --epochs says" },
     { "steps", "gradient steps per chain and training step: M of PYLD-M-N, K of SGLD-K", NULL },
@@ -27,7 +29,8 @@ static const OptNote TRAIN_NOTES[] = {
     { 0 },
 };
 static const OptNote SAMPLE_NOTES[] = {
-    { "data-dir", "folder in which the training images are searched, for exact chain starts", NULL },
+    { "data-dir", "folder in which the training images are searched, for exact chain starts",
+      NULL },
     { "out", "file to write: a grid (.png, .webp), single images (.npz, or DIR/ for PNG files)",
       "samples.png" },
     { "batch", "chains per batch; with batch norm, samples are best at the training's batch size",
@@ -51,7 +54,8 @@ static const OptNote EVAL_NOTES[] = {
     { 0 },
 };
 static const OptNote PREDICT_NOTES[] = {
-    { "out", "file of scores, one row per image: .csv, .jsonl or .npz", "none: a table is printed" },
+    { "out", "file of scores, one row per image: .csv, .jsonl or .npz",
+      "none: a table is printed" },
     { "data-dir", "folder in which image sets are searched first", NULL },
     { 0 },
 };
@@ -87,12 +91,14 @@ const Command command_table[] = {
     { .name = "train", .bit = CMD_TRAIN, .about = "train a model into a run folder",
       .synopsis = "jempp train [--preset NAME] [--config FILE] [--option value ...]\n"
                   "jempp train --resume --out RUN [--option value ...]",
-      .examples = "jempp train --preset demo --out runs/demo      # a first look, minutes on a CPU\n"
+      .examples = "jempp train --preset demo --out runs/demo      # a first look, minutes on a "
+                  "CPU\n"
                   "jempp train --preset jempp-m10 --data cifar10  # the paper's JEM++\n"
                   "jempp train --resume --out runs/demo           # continue where it stopped",
       .names = "options only", .notes = TRAIN_NOTES },
     { .name = "sample", .bit = CMD_SAMPLE, .about = "draw images from a model",
-      .synopsis = "jempp sample RUN|MODEL [--count N] [--out grid.png|DIR/|FILE.npz] [--option value ...]",
+      .synopsis = "jempp sample RUN|MODEL [--count N] [--out grid.png|DIR/|FILE.npz] [--option "
+                  "value ...]",
       .examples = "jempp sample runs/demo --count 100 --out grid.png\n"
                   "jempp sample runs/demo --class Sneaker,Bag --steps 40\n"
                   "jempp sample runs/demo --from buffer --count 1000 --best 64 --by px",
@@ -100,11 +106,14 @@ const Command command_table[] = {
       .notes = SAMPLE_NOTES },
     { .name = "eval", .bit = CMD_EVAL,
       .about = "evaluate a model: accuracy, calibration, OOD detection, attacks, samples, speed",
-      .synopsis = "jempp eval RUN|MODEL [--tasks NAME,...] [--ood SET,...] [--limit N] [--json] [--out DIR]",
-      .examples = "jempp eval runs/demo                             # all tasks; writes runs/demo/eval.json\n"
+      .synopsis = "jempp eval RUN|MODEL [--tasks NAME,...] [--ood SET,...] [--limit N] [--json] "
+                  "[--out DIR]",
+      .examples = "jempp eval runs/demo                             # all tasks; writes "
+                  "runs/demo/eval.json\n"
                   "jempp eval runs/demo --tasks acc,ece --temperature\n"
                   "jempp eval runs/first --tasks ood --ood svhn,cifar100,cifar-file:celeba.bin\n"
-                  "jempp eval runs/first --tasks attack --attacks pgd-linf --radii 0,4/255,8/255 --restarts 5\n"
+                  "jempp eval runs/first --tasks attack --attacks pgd-linf --radii "
+                  "0,4/255,8/255 --restarts 5\n"
                   "jempp eval runs/first --tasks fid --count 50000 --steps 100\n"
                   "jempp eval model.safetensors --data cifar10 --limit 500 --out look",
       .names = ONE_MODEL, .least = 1, .most = 1, .defaults = eval_defaults,
@@ -113,7 +122,8 @@ const Command command_table[] = {
       .about = "classify pictures, and detect those out of distribution",
       .synopsis = "jempp predict RUN|MODEL IMAGE... [--json]\n"
                   "jempp predict RUN|MODEL - < IMAGE\n"
-                  "jempp predict RUN|MODEL IMAGE|FOLDER|SET... --out SCORES.csv|.jsonl|.npz [--strict]",
+                  "jempp predict RUN|MODEL IMAGE|FOLDER|SET... --out SCORES.csv|.jsonl|.npz "
+                  "[--strict]",
       .examples = "jempp predict runs/demo shoe.png\n"
                   "jempp predict model.safetensors *.jpg --json\n"
                   "jempp predict model.safetensors pictures --out scores.csv\n"
@@ -132,10 +142,12 @@ const Command command_table[] = {
     { .name = "info", .bit = CMD_INFO, .about = "operations, parameters and memory of a network",
       .synopsis = "jempp info [RUN|MODEL] [--model NAME] [--batch N] [--json]",
       .examples = "jempp info --model wrn-28-10 --batch 64\n"
-                  "jempp info --model wrn-16-2 --device cpu       # what convolutions need there too\n"
+                  "jempp info --model wrn-16-2 --device cpu       # what convolutions need "
+                  "there too\n"
                   "jempp info runs/demo",
       .names = "at most one run folder or model file", .least = 0, .most = 1, .notes = INFO_NOTES },
-    { .name = "bench", .bit = CMD_BENCH, .about = "speed of operations and of whole training iterations",
+    { .name = "bench", .bit = CMD_BENCH,
+      .about = "speed of operations and of whole training iterations",
       .synopsis = "jempp bench [--model NAME] [--batch N] [--steps M] [--device NAME] [--json]",
       .examples = "jempp bench --model wrn-16-2 --steps 5 --device cpu\n"
                   "jempp bench --model wrn-28-10 --px clean --json",
@@ -149,11 +161,15 @@ const Command command_table[] = {
     { .name = "fid", .bit = CMD_FID,
       .about = "compare two sets of images: FID, KID, precision and recall, Inception Score",
       .synopsis = "jempp fid IMAGES REFERENCE [--inception FILE] [--json]",
-      .examples = "jempp fid cifar10:test cifar10                   # test images against training images\n"
+      .examples = "jempp fid cifar10:test cifar10                   # test images against "
+                  "training images\n"
                   "jempp fid runs/first cifar10                     # a run's replay buffer\n"
-                  "jempp fid samples/ pictures/ --json              # two folders of pictures of one size\n"
-                  "jempp fid samples.npz reference.npz              # arr_0, or statistics: mu and sigma",
-      .names = "images and their reference: each a set (cifar10, cifar10:test), a folder, an npz file "
+                  "jempp fid samples/ pictures/ --json              # two folders of pictures "
+                  "of one size\n"
+                  "jempp fid samples.npz reference.npz              # arr_0, or statistics: mu "
+                  "and sigma",
+      .names = "images and their reference: each a set (cifar10, cifar10:test), a folder, an "
+               "npz file "
                "or a run folder", .least = 2, .most = 2 },
     { .name = "data", .bit = CMD_DATA, .about = "list, check and download image sets",
       .synopsis = "jempp data list\n"

@@ -1,6 +1,6 @@
-// commands.h - the commands: one record each says everything about a command but what it does, which
-// is one file in src/cli. Its options are the rows of the option table (conf/options.c) that have its
-// bit.
+// commands.h - the commands: one record each says everything about a command but what it does,
+// which is one file in src/cli. Its options are the rows of the option table (conf/options.c) that
+// have its bit.
 #ifndef COMMANDS_H
 #define COMMANDS_H
 #include "conf/config.h"

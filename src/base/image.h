@@ -11,8 +11,8 @@ enum { IMAGE_MAX_SIDE = 16384 };                        // larger ones are refus
 
 int  image_new(Image *im, int w, int h, int c, Err *err);             // black
 void image_free(Image *im);
-// PNG, JPEG or still WebP by its first bytes, as c channels and upright as EXIF says: palette, alpha
-// (over white), 16 bit, CMYK.
+// PNG, JPEG or still WebP by its first bytes, as c channels and upright as EXIF says: palette,
+// alpha (over white), 16 bit, CMYK.
 int  image_read(Image *im, const char *path, int c, Err *err);
 int  image_decode(Image *im, const uint8_t *data, size_t n, const char *name, int c, Err *err);
 int  image_write_png(const Image *im, const char *path, Err *err);    // atomic

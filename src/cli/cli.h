@@ -14,9 +14,9 @@ typedef struct {
     int (*with_model)(Jempp *j, const JemppOptions *o);
 } CliCommand;
 
-// CLI_COMMAND(eval, .with_model = evaluate) makes `jempp eval` call evaluate. The linker gathers the
-// pointers of all files, so that no list of them is kept anywhere; what --help says about a command
-// is its record in the library (src/api/commands.c).
+// CLI_COMMAND(eval, .with_model = evaluate) makes `jempp eval` call evaluate. The linker gathers
+// the pointers of all files, so that no list of them is kept anywhere; what --help says about a
+// command is its record in the library (src/api/commands.c).
 #define CLI_COMMAND(title, ...)                                                                    \
     static const CliCommand command_##title = { .name = #title, __VA_ARGS__ };                     \
     __attribute__((used, section("cli_commands"))) static const CliCommand *const entry_##title =  \

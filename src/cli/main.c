@@ -8,7 +8,8 @@
 
 // ---- stopping -----------------------------------------------------------------------------
 
-// What a handler can reach is global by nature: the signal that came, and whether work ended for it.
+// What a handler can reach is global by nature: the signal that came, and whether work ended for
+// it.
 static volatile sig_atomic_t stop_signal, stop_heeded;
 
 // The first signal asks for an orderly end, the second does not wait for it.
@@ -93,10 +94,12 @@ static int print_version(void) {
     return print_text(jempp_devices());
 }
 
+// The linker's names for both ends of the section.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern const CliCommand *const __start_cli_commands[], *const __stop_cli_commands[];
 
 static const CliCommand *find(const char *name) {
-    for (const CliCommand *const *k = __start_cli_commands; k < __stop_cli_commands; k++)
+    for (const CliCommand *const *k = __start_cli_commands; k != __stop_cli_commands; k++)
         if (!strcmp((*k)->name, name)) return *k;
     return NULL;
 }

@@ -224,7 +224,8 @@ const OptRow config_rows[] = {
     { "page", T_INT, AT(page), "100", 1, 10000, NULL, EVAL, "evaluation",
       "images per page of a class's best and worst samples" },
     { "inception", T_TEXT, AT(inception), "", 0, 0, "FILE", TRAIN | EVAL | FID | MAY_CHANGE,
-      "evaluation", "weights of the Inception network for FID: .pth, .pt or .safetensors; empty: the "
+      "evaluation",
+      "weights of the Inception network for FID: .pth, .pt or .safetensors; empty: the "
       "file that `jempp data fetch inception` downloaded" },
     { "reference", T_TEXT, AT(reference), "train", 0, 0, "NAME", EVAL, "evaluation",
       "images that the task fid compares samples with: train, test, a folder, or an npz file with "
@@ -258,7 +259,8 @@ const OptRow config_rows[] = {
     { "half", T_FLAG, AT(half), "off", 0, 1, NULL, EXPORT, "output",
       "16-bit weights: half the size" },
     { "tensorboard", T_FLAG, AT(tensorboard), "off", 0, 1, NULL, TRAIN | REPORT | MAY_CHANGE,
-      "output", "write TensorBoard event files beside log.tsv; report: make one of a run's log, and "
+      "output",
+      "write TensorBoard event files beside log.tsv; report: make one of a run's log, and "
       "no page" },
     { "strict", T_FLAG, AT(strict), "off", 0, 1, NULL, PREDICT, "output",
       "with --out: end at a picture that cannot be read; else it is a row with its error" },

@@ -60,8 +60,8 @@ int data_fetch(const char *name, const char *dir, const char *url, const Events 
 int data_find(char *dst, size_t n, const char *dir, const char *name);
 // Where `jempp data fetch inception` put the network's weights; else an error that says what to do.
 int data_inception(char *dst, size_t n, const char *dir, Err *err);
-// Makes the path of a "folder:" or "cifar-file:" absolute, so that it is found from any folder; other
-// names, and paths that are not there, stay as they are.
+// Makes the path of a "folder:" or "cifar-file:" absolute, so that it is found from any folder;
+// other names, and paths that are not there, stay as they are.
 int  data_absolute(char *name, size_t n, Err *err);
 // What a set is called in a table or legend: "celeba" for "cifar-file:DIR/celeba.bin".
 void data_label(char dst[32], const char *name);

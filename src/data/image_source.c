@@ -181,7 +181,7 @@ int source_hash(const ImageSource *s, char hex[33], Err *err) {
     return rc;
 }
 
-// ---- writing -------------------------------------------------------------------------------------------
+// ---- writing ------------------------------------------------------------------------------------
 
 // Image i with its pixels interleaved, as c channels.
 static int interleave(const ImageSource *s, uint32_t i, uint8_t *planes, uint8_t *dst, Err *err) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- the reference -----------------------------------------------------------------------------------
+// ---- the reference ------------------------------------------------------------------------------
 
 // "cifar10", "cifar10:test", a folder or a file.
 static void reference_name(const Evaluation *e, char dst[600]) {
@@ -55,7 +55,7 @@ static int open_reference(Evaluation *e, FeatureNet *net, Err *err) {
                : feature_reference(&e->fid_reference, net, &e->fid_images, e->ev, err);
 }
 
-// ---- samples -----------------------------------------------------------------------------------------
+// ---- samples ------------------------------------------------------------------------------------
 
 typedef struct {
     Evaluation *e;
@@ -115,7 +115,7 @@ static int draw(Samples *s, Err *err) {
     return classify(s, err);
 }
 
-// ---- samples beside what they were learnt from ----------------------------------------------------------
+// ---- samples beside what they were learnt from --------------------------------------------------
 
 enum { SHOWN = 12, NEAREST = 3 };
 
@@ -182,7 +182,7 @@ static int write_nearest(Samples *s, Err *err) {
     return arena_ok(&s->e->results.arena, "results", err);
 }
 
-// ---- figures -----------------------------------------------------------------------------------------
+// ---- figures ------------------------------------------------------------------------------------
 
 // Rows of s that are of class c, or all of another class if cls is NULL.
 static size_t rows_of_class(float *dst, const float *x, const int *cls, size_t n, int c) {

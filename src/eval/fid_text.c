@@ -19,7 +19,7 @@ typedef struct {
     double        seconds;
 } Comparison;
 
-// ---- the two sides -----------------------------------------------------------------------------------
+// ---- the two sides ------------------------------------------------------------------------------
 
 static int is_run(const char *path) {
     char last[RUN_PATH];
@@ -50,8 +50,8 @@ static int open_buffer(ImageSource *s, const Comparison *c, const char *path, Er
     return rc;
 }
 
-// The reference is compared by its statistics and a choice of features, which are cached. So are the
-// other side's images where there is no Inception Score to be had of them.
+// The reference is compared by its statistics and a choice of features, which are cached. So are
+// the other side's images where there is no Inception Score to be had of them.
 static int open_side(FeatureSet *f, Comparison *c, const char *name, int reference, Err *err) {
     const DataOpts o = { .dir = c->use->data_dir[0] ? c->use->data_dir : NULL,
                          .seed = (uint64_t)c->use->seed };
@@ -80,7 +80,7 @@ static void warn_of_bias(const Comparison *c) {
     }
 }
 
-// ---- the result --------------------------------------------------------------------------------------
+// ---- the result ---------------------------------------------------------------------------------
 
 static char *as_json(const Comparison *c, Err *err) {
     const FidFigures *f = &c->figures;

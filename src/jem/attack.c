@@ -31,7 +31,7 @@ static double cross_entropy(const real *z, int classes, int y, real *dz) {
 }
 
 static double targeted_dlr(const real *z, int classes, int y, int target, real *dz) {
-    int rank[DLR_CLASSES];                               // the highest logits, falling
+    int rank[DLR_CLASSES] = { 0 };                       // the highest logits, falling
     for (int c = 0; c < classes; c++) {
         int at = c < DLR_CLASSES ? c : DLR_CLASSES;
         for (; at > 0 && z[c] > z[rank[at - 1]]; at--)

@@ -94,19 +94,21 @@ int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPl
     const int restarts = attack_restarts(a);
     const int targets = a->method == METHOD_APGD ? apgd_targets(p->net->spec.classes) : 0;
     const int passes = restarts * (1 + targets);
+    int *alive = malloc((size_t)n * sizeof *alive);
+    float *logits = malloc((size_t)p->batch * (size_t)p->net->spec.classes * sizeof *logits);
     Curve c = { p,
                 set,
                 y,
                 a,
                 ev,
                 name,
-                .alive = malloc((size_t)n * sizeof(int)),
+                .alive = alive,
                 .n_alive = n,
-                .logits = malloc((size_t)p->batch * (size_t)p->net->spec.classes * sizeof(float)),
+                .logits = logits,
                 .key = { .seed = seed, .stream = RNG_ATTACK } };
-    int rc = c.alive && c.logits ? 0 : err_set(err, ERR_MEM, "out of memory for an attack");
+    int rc = alive && logits ? 0 : err_set(err, ERR_MEM, "out of memory for an attack");
     if (!rc && a->method == METHOD_APGD) rc = apgd_open(&c.apgd, p, err);
-    for (int i = 0; !rc && i < n; i++) c.alive[i] = i;
+    for (int i = 0; !rc && i < n; i++) alive[i] = i;
     if (!rc) rc = one_pass(&c, 0, err);
     for (int r = 0; !rc && r < n_radius; r++) {
         for (int k = 0; !rc && radius[r] > 0 && k < passes; k++) {
@@ -118,7 +120,7 @@ int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPl
     }
     if (!rc) tell(&c, 0, name);
     apgd_close(&c.apgd);
-    free(c.alive);
-    free(c.logits);
+    free(alive);
+    free(logits);
     return rc;
 }

@@ -47,8 +47,8 @@ double sample_climb(Pass *p, const Chain *chain, real *x, const int *y, real *su
 }
 
 Anneal anneal_plan(const Config *c, double climb) {
-    // A step s times as long loses s (1 - climb) of what its gradient promised. Measured on two models:
-    // steps that lose about all of it at first give the best FID (docs/experiments.md).
+    // A step s times as long loses s (1 - climb) of what its gradient promised. Measured on two
+    // models: steps that lose about all of it at first give the best FID (docs/experiments.md).
     const double LOST = 1, LONGEST = 6, SHORTEST = 0.5, LAST = 0.1, FARTHEST = 400;
     const double longest = climb < 1 ? LOST / (1 - climb) : LONGEST;
     const double first = fmin(fmax(longest, SHORTEST), LONGEST);

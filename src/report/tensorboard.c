@@ -29,17 +29,20 @@ static void free_names(struct dirent **entry, int n) {
 // Fails where the run has event files of its own; removes those of an earlier report.
 static int make_room(const char *dir, Err *err) {
     struct dirent **entry;
-    int n = scandir(dir, &entry, is_of_run, alphasort), rc = 0;
+    const int n = scandir(dir, &entry, is_of_run, alphasort);
+    int rc = 0;
     if (n < 0) return err_set(err, ERR_IO, "%s: %s", dir, strerror(errno));
     if (n > 0) rc = err_set(err, ERR_ARG, "%s: has event files already: %s", dir, entry[0]->d_name);
     free_names(entry, n);
-    n = rc ? -1 : scandir(dir, &entry, is_of_report, alphasort);
-    for (int i = 0; !rc && i < n; i++) {
+    if (rc) return rc;
+    struct dirent **old;
+    const int n_old = scandir(dir, &old, is_of_report, alphasort);
+    for (int i = 0; !rc && i < n_old; i++) {
         char path[RUN_PATH];
-        rc = path_join(path, sizeof path, dir, entry[i]->d_name, err);
+        rc = path_join(path, sizeof path, dir, old[i]->d_name, err);
         if (!rc) remove(path);
     }
-    free_names(entry, n);
+    free_names(old, n_old);
     return rc;
 }
 

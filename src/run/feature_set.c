@@ -44,7 +44,7 @@ int feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with_
     return rc ? -1 : 0;
 }
 
-// ---- references, and their cache ---------------------------------------------------------------------
+// ---- references, and their cache ----------------------------------------------------------------
 
 // HOME/fid/IMAGES-WEIGHTS-PRECISION.safetensors: what a figure's reference depends on.
 static int cache_path(char dst[MAX_PATH], const FeatureNet *f, const ImageSource *from, Err *err) {
@@ -146,7 +146,7 @@ int feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, con
     return 0;
 }
 
-// ---- statistics of other programs ---------------------------------------------------------------------
+// ---- statistics of other programs ---------------------------------------------------------------
 
 int feature_is_statistics(const char *path) {
     Zip z;
@@ -186,7 +186,7 @@ int feature_statistics(FeatureSet *s, const char *path, const Events *ev, Err *e
     return rc;
 }
 
-// ---- figures -------------------------------------------------------------------------------------------
+// ---- figures ------------------------------------------------------------------------------------
 
 static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uint64_t seed,
                     const Events *ev, Err *err) {

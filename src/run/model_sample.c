@@ -218,14 +218,18 @@ static int start_batch(Draw *d, int batch_no, int *cls, Err *err) {
 }
 
 static Chain fresh_chain(const Draw *d) {
-    Chain chain;
-    const Chain asked = chain_of(&d->cfg);
-    memset(&chain, 0, sizeof chain);                        // chains are compared as bytes
-    chain.move = asked.move, chain.energy = asked.energy;
+    Chain chain = chain_of(&d->cfg);
     if (d->cfg.classes[0])
         chain.energy = (Energy){ .b = 1 }; // a class was asked for: climb its logit
     chain.steps = 1;
     return chain;
+}
+
+static int same_steps(const Chain *a, const Chain *b) {
+    const Move *m = &a->move, *n = &b->move;
+    return a->steps == b->steps && a->energy.a == b->energy.a && a->energy.b == b->energy.b &&
+           m->inner == n->inner && m->lr == n->lr && m->clip == n->clip && m->noise == n->noise &&
+           m->clamp == n->clamp;
 }
 
 // How a model's training steps climb where chains get to: measured on one batch.
@@ -250,7 +254,7 @@ static int plan_chains(Draw *d, int *cls, Err *err) {
     s->anneal = (Anneal){ .steps = d->cfg.steps, .first = 1, .last = 1 };
     if (d->cfg.from == FROM_STARTS) s->anneal.steps = 0;
     if (d->cfg.from == FROM_STARTS || d->steps_given) return 0;
-    if (memcmp(&s->known.chain, &chain, sizeof chain) != 0) {
+    if (!same_steps(&s->known.chain, &chain)) {
         s->known.chain.steps = 0;
         if (measure_climb(d, cls, &s->known.climb, err)) return -1;
         s->known.chain = chain;

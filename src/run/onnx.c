@@ -32,7 +32,7 @@ const char onnx_magic[] = "\x08\x08\x12\x05jempp";       // IR version 8, produc
 
 typedef struct {                     // a constant: its message but the numbers, and where they are
     Proto  head;
-    real  *at;                       // on the device, or NULL: value
+    const real *at;                  // on the device, or NULL: value
     float  value;
     size_t n;
 } Constant;
@@ -81,7 +81,7 @@ static void put_float(Proto *node, const char *name, float v) {
     proto_message(node, NODE_ATTRIBUTE, &a);
 }
 
-static void add_constant(Onnx *o, const char *name, const int *dim, int rank, real *at,
+static void add_constant(Onnx *o, const char *name, const int *dim, int rank, const real *at,
                          float value) {
     Constant *c = &o->constant[o->n_constant++];
     *c = (Constant){ .at = at, .value = value, .n = 1 };

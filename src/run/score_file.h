@@ -23,7 +23,7 @@ typedef struct {
     ScoreFormat  format;
     char         path[512];
     Writer       w;                  // CSV and JSON lines
-    FILE        *part[3];            // npz: numbers by row, file names, errors; files that have no name
+    FILE        *part[3];            // npz: numbers by row, file names, errors; unnamed files
     uint64_t     n;                  // rows
     float       *p;                  // [classes]
     Err          err;                // the first failure; then rows are ignored

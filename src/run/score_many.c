@@ -149,7 +149,7 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, const char *o
         b->total += s->n;
     }
     const uint64_t most = (uint64_t)b->m->dev.be.eval_batch;
-    b->batch = (int)(b->total < most ? b->total : most);
+    b->batch = (int)(b->total < 1 ? 1 : b->total < most ? b->total : most);
     const size_t B = (size_t)b->batch;
     b->bytes = malloc(B * dim);
     b->x = malloc(B * dim * sizeof *b->x);
