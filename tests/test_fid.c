@@ -225,17 +225,17 @@ static void what_has_no_distance_is_refused(void **state) {
     double mean[] = { 0, 0 }, bad[] = { 1, 2, 2, 1 }, good[] = { 1, 0, 0, 1 }, found;
     Moments m;
     Err err = { 0 };
-    assert_int_equal(moments_of(&m, x, 2, 2, &err), -1);
+    assert_int_not_equal(moments_of(&m, x, 2, 2, &err), 0);
     assert_non_null(strstr(err.msg, "not finite"));
     err = (Err){ 0 };
-    assert_int_equal(moments_of(&m, x, 1, 2, &err), -1);
+    assert_int_not_equal(moments_of(&m, x, 1, 2, &err), 0);
     assert_non_null(strstr(err.msg, "found 1 images"));
     const Moments a = { 10, 2, mean, bad }, b = { 10, 2, mean, good }, c = { 10, 1, mean, good };
     err = (Err){ 0 };
-    assert_int_equal(frechet_distance(&found, &a, &b, &err), -1);
+    assert_int_not_equal(frechet_distance(&found, &a, &b, &err), 0);
     assert_non_null(strstr(err.msg, "not a covariance"));
     err = (Err){ 0 };
-    assert_int_equal(frechet_distance(&found, &c, &b, &err), -1);
+    assert_int_not_equal(frechet_distance(&found, &c, &b, &err), 0);
     assert_non_null(strstr(err.msg, "cannot be compared"));
 }
 
@@ -266,7 +266,7 @@ static void samples_far_away_are_not_precise(void **state) {
     OK(prdc_of(&p, x, N, x, N, DIM, 3, err));
     assert_true(p.precision == 1 && p.recall == 1 && p.coverage == 1);
     Err err = { 0 };
-    assert_int_equal(prdc_of(&p, x, 3, x, N, DIM, 3, &err), -1);
+    assert_int_not_equal(prdc_of(&p, x, 3, x, N, DIM, 3, &err), 0);
     assert_non_null(strstr(err.msg, "found 3 images"));
     free(x), free(y);
 }

@@ -178,7 +178,7 @@ static int read_numbers(Zip *z, const NpzArray *a, void *dst, Err *err) {
         rc = zip_read(&s, part, (size_t)n, err);
     }
     if (!rc) rc = zip_read(&s, dst, (size_t)a->bytes, err);
-    return zip_end(&s, err) || rc ? -1 : 0;
+    return zip_end(&s, err) || rc;
 }
 
 int npz_read(Zip *z, const NpzArray *a, void *dst, Err *err) {

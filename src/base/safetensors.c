@@ -151,7 +151,7 @@ static int read_header(St *st, Err *err) {
     int rc = read_failed(st, err) || json_parse(&doc, text, (size_t)n, MAX_DEPTH, st->path, err);
     free(text);
     st->data_at = 8 + n;
-    rc = rc || parse_header(st, doc, st->reader.size - st->data_at, err) ? -1 : 0;
+    rc = rc || parse_header(st, doc, st->reader.size - st->data_at, err);
     json_free(doc);
     return rc;
 }

@@ -5,9 +5,9 @@
 
 typedef struct {
     uint32_t first, last;
-} Range;
+} CodeRange;
 
-static const Range ZERO[] = {
+static const CodeRange ZERO[] = {
     // combining marks, joiners, variation selectors
     { 0x300, 0x36f },   { 0x483, 0x489 },   { 0x591, 0x5bd },   { 0x610, 0x61a },
     { 0x64b, 0x65f },   { 0x6d6, 0x6dc },   { 0x93c, 0x93c },   { 0x941, 0x948 },
@@ -15,7 +15,7 @@ static const Range ZERO[] = {
     { 0x1ab0, 0x1aff }, { 0x1dc0, 0x1dff }, { 0x200b, 0x200f }, { 0x20d0, 0x20ff },
     { 0x3099, 0x309a }, { 0xfe00, 0xfe0f }, { 0xfe20, 0xfe2f }, { 0xfeff, 0xfeff },
 };
-static const Range WIDE[] = {
+static const CodeRange WIDE[] = {
     // CJK, Hangul, fullwidth forms, emoji
     { 0x1100, 0x115f },   { 0x231a, 0x231b },   { 0x2e80, 0x303e },   { 0x3041, 0x33ff },
     { 0x3400, 0x4dbf },   { 0x4e00, 0x9fff },   { 0xa000, 0xa4cf },   { 0xac00, 0xd7a3 },
@@ -23,7 +23,7 @@ static const Range WIDE[] = {
     { 0x1f300, 0x1f64f }, { 0x1f680, 0x1f6ff }, { 0x1f900, 0x1f9ff }, { 0x20000, 0x3fffd },
 };
 
-static int within(uint32_t c, const Range *r, size_t n) {
+static int within(uint32_t c, const CodeRange *r, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (c >= r[i].first && c <= r[i].last) return 1;
     return 0;

@@ -65,12 +65,12 @@ typedef struct {                        // where numbers lie; several tensors ma
 typedef struct {
     StTensor t;                         // t.begin: elements from its storage's begin
     Storage  storage;
-} Found;
+} FoundTensor;
 
 typedef struct {
     St     *st;
     Err    *err;
-    Found  *found;
+    FoundTensor  *found;
     size_t  n, cap, n_meta, cap_meta, nodes;
     const char **meta;
     char    name[MAX_NAME + 1];
@@ -153,7 +153,7 @@ static int check_layout(Walk *w, StTensor *t, const Storage *s) {
 }
 
 static int add_tensor(Walk *w, const PkNode *args) {
-    Found f = { 0 };
+    FoundTensor f = { 0 };
     if (w->n == MAX_TENSORS) return bad(w, "too many tensors");
     if (read_storage(w, pk_item(args, 0), &f.storage)) return -1;
     if (as_count(pk_item(args, 1), &f.t.begin))
@@ -163,7 +163,7 @@ static int add_tensor(Walk *w, const PkNode *args) {
         return -1;
     f.t.type = f.storage.type;
     f.t.name = arena_strdup(&w->st->arena, *w->name ? w->name : "tensor");
-    Found *mem = grown(w, w->found, w->n, &w->cap, sizeof *mem);
+    FoundTensor *mem = grown(w, w->found, w->n, &w->cap, sizeof *mem);
     if (mem) w->found = mem;
     if (!mem || arena_ok(&w->st->arena, w->st->path, w->err)) return -1;
     w->found[w->n++] = f;
@@ -452,7 +452,7 @@ static int read_stream(Walk *w, const uint8_t *bytes, size_t n, Arena *tree) {
     if (walk(w, part[3], 0)) return -1;
     Storage *s = list_storages(w, &count);
     if (!s) return -1;
-    const int rc = place_in_stream(w, s, count, part[4], at) || finish(w, s, count) ? -1 : 0;
+    const int rc = place_in_stream(w, s, count, part[4], at) || finish(w, s, count);
     free(s);
     return rc;
 }
@@ -465,7 +465,7 @@ static int open_stream(Walk *w, Arena *tree) {
     uint8_t *bytes = malloc(n + 1);
     if (!bytes) return err_set(w->err, ERR_MEM, "%s: out of memory", st->path);
     read_bytes(&st->reader, bytes, n);
-    const int rc = read_failed(st, w->err) || read_stream(w, bytes, n, tree) ? -1 : 0;
+    const int rc = read_failed(st, w->err) || read_stream(w, bytes, n, tree);
     free(bytes);
     return rc;
 }

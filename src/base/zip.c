@@ -299,7 +299,7 @@ int zip_end(ZipStream *s, Err *err) {
 int zip_extract(Zip *z, const ZipEntry *e, void *dst, Err *err) {
     ZipStream s;
     const int rc = zip_begin(&s, z, e, err) || (dst && zip_read(&s, dst, (size_t)e->bytes, err));
-    return zip_end(&s, err) || rc ? -1 : 0;
+    return zip_end(&s, err) || rc;
 }
 
 // ---- writing

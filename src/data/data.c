@@ -160,7 +160,7 @@ typedef struct {
     char folder[MAX_PATH], path[5][MAX_PATH];
     int n, there;
     const char *missing, *damaged;    // a file's name, or NULL
-} Found;
+} FoundSet;
 
 static int find_file(char dst[MAX_PATH], const Known *k, const char *folder, const char *name) {
     if (!path_join(dst, MAX_PATH, folder, name, NULL) && file_exists(dst)) return 1;
@@ -170,8 +170,8 @@ static int find_file(char dst[MAX_PATH], const Known *k, const char *folder, con
     return file_exists(dst);
 }
 
-static Found find_in(const Known *k, Half half, const char *folder) {
-    Found f = { .n = 0 };
+static FoundSet find_in(const Known *k, Half half, const char *folder) {
+    FoundSet f = { .n = 0 };
     snprintf(f.folder, sizeof f.folder, "%s", folder);
     for (const char *const *name = k->file[half]; *name; name++, f.n++) {
         const int there = find_file(f.path[f.n], k, folder, *name);
@@ -182,20 +182,20 @@ static Found find_in(const Known *k, Half half, const char *folder) {
 }
 
 // The first folder that has all of the half's files; else the first that has some of them.
-static Found find_half(const Known *k, Half half, const Places *p) {
-    Found best = { .missing = k->file[half][0] };
+static FoundSet find_half(const Known *k, Half half, const Places *p) {
+    FoundSet best = { .missing = k->file[half][0] };
     for (int i = 0; i < p->n; i++)
         for (int j = 0; j < 3 && k->folder[j]; j++) {
             char folder[MAX_PATH];
             if (path_join(folder, sizeof folder, p->dir[i], k->folder[j], NULL)) continue;
-            const Found f = find_in(k, half, folder);
+            const FoundSet f = find_in(k, half, folder);
             if (!f.missing) return f;
             if (f.there && !best.there) best = f;
         }
     return best;
 }
 
-static int say_missing(const Known *k, Half half, const Places *p, const Found *f, Err *err) {
+static int say_missing(const Known *k, Half half, const Places *p, const FoundSet *f, Err *err) {
     if (f->there)
         return err_set(err, ERR_IO, "%s: %s is missing in %s (jempp data fetch %s gets it)",
                        k->name, f->missing, f->folder, k->name);
@@ -245,7 +245,7 @@ static int class_names(Set *s, const Known *k, const char *folder, Err *err) {
 static int load_known(Set *s, const Known *k, Half half, const char *dir, Err *err) {
     if (dir && !dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
     const Places p = places(dir);
-    const Found f = find_half(k, half, &p);
+    const FoundSet f = find_half(k, half, &p);
     if (f.missing) return say_missing(k, half, &p, &f, err);
     snprintf(s->from, sizeof s->from, "%s", f.folder);
     s->c = k->c;
@@ -359,7 +359,7 @@ int set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *
 // ---- what is known
 
 // The first file that is shorter or longer than it should be, by sizes alone: nothing is unpacked.
-static const char *damaged_file(const Known *k, Half half, const Found *f) {
+static const char *damaged_file(const Known *k, Half half, const FoundSet *f) {
     const uint64_t record = (uint64_t)CIFAR_PIXELS + (k->classes > 10 ? 2 : 1);
     for (int i = 0; i < f->n; i++) {
         uint64_t size = 0;
@@ -377,7 +377,7 @@ int data_list(const char *dir, SetInfo *info, int max) {
     int n = 0;
     for (; n < N_KNOWN && n < max; n++) {
         const Known *k = &KNOWN[n];
-        Found half[] = { find_half(k, HALF_TRAIN, &p), find_half(k, HALF_TEST, &p) };
+        FoundSet half[] = { find_half(k, HALF_TRAIN, &p), find_half(k, HALF_TEST, &p) };
         for (Half h = HALF_TRAIN; h <= HALF_TEST; h++)
             if (!half[h].missing) half[h].damaged = damaged_file(k, h, &half[h]);
         info[n] = (SetInfo){ .train = !half[0].missing && !half[0].damaged,

@@ -8,17 +8,17 @@
 
 typedef struct {
     int lo, hi;
-} Range; // pixels lo .. hi-1
+} PixelRange; // pixels lo .. hi-1
 
 // What of window i is there: it begins at i * stride - pad.
-static Range window_range(Pool o, int i, int n) {
+static PixelRange window_range(Pool o, int i, int n) {
     const int lo = i * o.stride - o.pad, hi = lo + o.size;
-    return (Range){ lo < 0 ? 0 : lo, hi > n ? n : hi };
+    return (PixelRange){ lo < 0 ? 0 : lo, hi > n ? n : hi };
 }
 
-static void mean_row(Pool o, const act *x, int w, Range row, act *y, int out) {
+static void mean_row(Pool o, const act *x, int w, PixelRange row, act *y, int out) {
     for (int j = 0; j < out; j++) {
-        const Range col = window_range(o, j, w);
+        const PixelRange col = window_range(o, j, w);
         vec sum = { 0 };
         for (int u = row.lo; u < row.hi; u++)
             for (int v = col.lo; v < col.hi; v++) sum += LOAD(&x[u * w + v]);
@@ -26,9 +26,9 @@ static void mean_row(Pool o, const act *x, int w, Range row, act *y, int out) {
     }
 }
 
-static void max_row(Pool o, const act *x, int w, Range row, act *y, int out) {
+static void max_row(Pool o, const act *x, int w, PixelRange row, act *y, int out) {
     for (int j = 0; j < out; j++) {
-        const Range col = window_range(o, j, w);
+        const PixelRange col = window_range(o, j, w);
         vec most = LOAD(&x[row.lo * w + col.lo]);
         for (int u = row.lo; u < row.hi; u++)
             for (int v = col.lo; v < col.hi; v++) {

@@ -116,5 +116,5 @@ int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size
         tell_progress(ev, i, n, "images", s->about);
     }
     arena_free(&b.arena);
-    return rc ? -1 : 0;
+    return rc;
 }

@@ -104,7 +104,7 @@ static int trace_of_root(double *sum, const Moments *a, const Moments *b, Err *e
     *sum = 0;
     for (size_t i = 0; !rc && i < p && i < q; i++) *sum += values[i];
     arena_free(&arena);
-    return rc ? -1 : 0;
+    return rc;
 }
 
 int frechet_distance(double *distance, const Moments *a, const Moments *b, Err *err) {
@@ -349,7 +349,7 @@ int prdc_of(Prdc *p, const float *real, size_t n, const float *sample, size_t m,
     p->recall /= (double)n;
     p->coverage /= (double)n;
     arena_free(&arena);
-    return rc ? -1 : 0;
+    return rc;
 }
 
 // ---- Inception Score ---------------------------------------------------------------------------

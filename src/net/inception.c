@@ -19,14 +19,14 @@ typedef struct {
     const char *module, *tf;           // the block's name: pytorch-fid's, TensorFlow's
     int        x;                      // the block's input
     int        y, at, total;           // its output: activation (-1: none yet); channels
-} Builder;
+} InceptionBuilder;
 
 static const Op NO_OP = { .r = -1, .w = -1, .b = -1, .stat = -1, .filter = -1 };
 
 typedef enum { VALID, SAME } Border;   // no padding; as much as keeps the size with stride 1
 
-static int conv(Builder *b, int x, const char *name, const char *tf, int out, int size, int size_w,
-                int stride, Border border) {
+static int conv(InceptionBuilder *b, int x, const char *name, const char *tf, int out, int size,
+                int size_w, int stride, Border border) {
     Net *net = b->net;
     const Tensor t = net->act[x];
     const int pad = border == SAME ? size / 2 : 0, pad_w = border == SAME ? size_w / 2 : 0;
@@ -53,11 +53,11 @@ static int conv(Builder *b, int x, const char *name, const char *tf, int out, in
                   (t.w + 2 * pad_w - size_w) / stride + 1);
 }
 
-static int conv1(Builder *b, const char *name, const char *tf, int out) {
+static int conv1(InceptionBuilder *b, const char *name, const char *tf, int out) {
     return conv(b, b->x, name, tf, out, 1, 1, 1, VALID);
 }
 
-static int window(Builder *b, int x, PoolKind kind, int stride, Border border) {
+static int window(InceptionBuilder *b, int x, PoolKind kind, int stride, Border border) {
     const Tensor t = b->net->act[x];
     Op op = NO_OP;
     op.kind = OP_WINDOW;
@@ -70,7 +70,7 @@ static int window(Builder *b, int x, PoolKind kind, int stride, Border border) {
                   (t.w + 2 * op.pad - 3) / stride + 1);
 }
 
-static void block(Builder *b, const char *module, const char *tf, int total) {
+static void block(InceptionBuilder *b, const char *module, const char *tf, int total) {
     b->module = module;
     b->tf = tf;
     b->total = total;
@@ -79,7 +79,7 @@ static void block(Builder *b, const char *module, const char *tf, int total) {
 }
 
 // x becomes the next channels of the block's output, which becomes the next block's input.
-static void branch(Builder *b, int x) {
+static void branch(InceptionBuilder *b, int x) {
     Net *net = b->net;
     const Tensor t = net->act[x];
     Op op = NO_OP;
@@ -93,7 +93,7 @@ static void branch(Builder *b, int x) {
     if (b->at == b->total) b->x = b->y;
 }
 
-static void stem(Builder *b) {
+static void stem(InceptionBuilder *b) {
     block(b, "", "", 0);
     int x = conv(b, b->x, "Conv2d_1a_3x3", "conv", 32, 3, 3, 2, VALID);
     x = conv(b, x, "Conv2d_2a_3x3", "conv_1", 32, 3, 3, 1, VALID);
@@ -104,7 +104,7 @@ static void stem(Builder *b) {
     b->x = window(b, x, POOL_MAX, 2, VALID);
 }
 
-static void block_a(Builder *b, const char *module, const char *tf, int pool) {
+static void block_a(InceptionBuilder *b, const char *module, const char *tf, int pool) {
     block(b, module, tf, 64 + 64 + 96 + pool);
     const int in = b->x;
     branch(b, conv1(b, "branch1x1", "conv", 64));
@@ -117,7 +117,7 @@ static void block_a(Builder *b, const char *module, const char *tf, int pool) {
     branch(b, conv(b, x, "branch_pool", "tower_2.conv", pool, 1, 1, 1, VALID));
 }
 
-static void block_b(Builder *b, const char *module, const char *tf) {
+static void block_b(InceptionBuilder *b, const char *module, const char *tf) {
     const int in = b->x;
     block(b, module, tf, 384 + 96 + b->net->act[in].c);
     branch(b, conv(b, in, "branch3x3", "conv", 384, 3, 3, 2, VALID));
@@ -127,7 +127,7 @@ static void block_b(Builder *b, const char *module, const char *tf) {
     branch(b, window(b, in, POOL_MAX, 2, VALID));
 }
 
-static void block_c(Builder *b, const char *module, const char *tf, int c) {
+static void block_c(InceptionBuilder *b, const char *module, const char *tf, int c) {
     block(b, module, tf, 4 * 192);
     const int in = b->x;
     branch(b, conv1(b, "branch1x1", "conv", 192));
@@ -143,7 +143,7 @@ static void block_c(Builder *b, const char *module, const char *tf, int c) {
     branch(b, conv(b, x, "branch_pool", "tower_2.conv", 192, 1, 1, 1, VALID));
 }
 
-static void block_d(Builder *b, const char *module, const char *tf) {
+static void block_d(InceptionBuilder *b, const char *module, const char *tf) {
     const int in = b->x;
     block(b, module, tf, 320 + 192 + b->net->act[in].c);
     int x = conv1(b, "branch3x3_1", "tower.conv", 192);
@@ -155,7 +155,7 @@ static void block_d(Builder *b, const char *module, const char *tf) {
     branch(b, window(b, in, POOL_MAX, 2, VALID));
 }
 
-static void block_e(Builder *b, const char *module, const char *tf, PoolKind pool) {
+static void block_e(InceptionBuilder *b, const char *module, const char *tf, PoolKind pool) {
     block(b, module, tf, 320 + 2 * 384 + 2 * 384 + 192);
     const int in = b->x;
     branch(b, conv1(b, "branch1x1", "conv", 320));
@@ -194,7 +194,7 @@ static int build(Inception *in, Err *err) {
     in->alias = arena_alloc(&net->arena, MAX_CONVS, sizeof *in->alias);
     if (net_reserve(net, MAX_OPS, err)) return -1;
     net->act[net->n_act++] = (Tensor){ 1, 3, in->h, in->w, NULL };
-    Builder b = { .in = in, .net = net };
+    InceptionBuilder b = { .in = in, .net = net };
     Op op = NO_OP;
     op.kind = OP_RESIZE;
     b.x = net_op(net, op, 3, INCEPTION_SIDE, INCEPTION_SIDE);

@@ -10,9 +10,9 @@
 typedef struct {
     Net *net;
     char name[40];
-} Builder;
+} WrnBuilder;
 
-static int conv(Builder *b, int x, int out, int size, int stride, int pad, int head) {
+static int conv(WrnBuilder *b, int x, int out, int size, int stride, int pad, int head) {
     Net *net = b->net;
     const Tensor t = net->act[x];
     const int fan_in = t.c * size * size;
@@ -35,7 +35,7 @@ static int conv(Builder *b, int x, int out, int size, int stride, int pad, int h
                   (t.w + 2 * pad - size) / stride + 1);
 }
 
-static int norm(Builder *b, int x, int r) {
+static int norm(WrnBuilder *b, int x, int r) {
     Net *net = b->net;
     const Tensor t = net->act[x];
     Op op = { .kind = OP_NORM, .x = x, .r = r, .w = -1, .b = -1, .stat = -1, .filter = -1 };
@@ -52,7 +52,7 @@ static int norm(Builder *b, int x, int r) {
 }
 
 // x + r is the block's input (r = -1: x alone). Leaves the parts of the block's output in x and r.
-static void block(Builder *b, int group, int i, int out, int stride, int *x, int *r) {
+static void block(WrnBuilder *b, int group, int i, int out, int stride, int *x, int *r) {
     char *name = b->name;
     const size_t n = sizeof b->name;
     const int in = b->net->act[*x].c;
@@ -74,7 +74,7 @@ int wrn_build(Net *net, Err *err) {
     const int per_group = (s->depth - 4) / 6, blocks = 3 * per_group;
     if (net_reserve(net, 5 * blocks + 4, err)) return -1;
 
-    Builder b = { net, "f.conv1" };
+    WrnBuilder b = { net, "f.conv1" };
     net->act[net->n_act++] = (Tensor){ 1, s->channels, s->side, s->side, NULL };
     int r = -1, x = s->stem == STEM_4X4 ? conv(&b, 0, 16, 4, 2, 1, 0) : conv(&b, 0, 16, 3, 1, 1, 0);
     for (int g = 0; g < 3; g++)

@@ -41,7 +41,7 @@ int feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with_
              moments_of(&s->moments, s->x, from->n, DIM, err);
     if (!rc && s->y && from->y) memcpy(s->y, from->y, from->n * sizeof *s->y);
     if (rc) feature_set_free(s);
-    return rc ? -1 : 0;
+    return rc;
 }
 
 // ---- references, and their cache ----------------------------------------------------------------
