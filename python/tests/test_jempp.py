@@ -358,7 +358,8 @@ class Interrupting(Case):
     """Ctrl-C in a long call: KeyboardInterrupt, and everything can be used afterwards."""
 
     def interrupt(self, body):
-        code = ("import jempp, sys, time\n"
+        code = ("import jempp, signal, sys, time\n"       # a shell's background job ignores SIGINT
+                "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
                 f"m = jempp.open({RUN!r}, threads=1)\n"
                 "def begun(*_):\n    print('begun', flush=True)\n"
                 f"try:\n    {body}\n"
