@@ -16,9 +16,9 @@ static const char RULES[] =
     "is a comment, and `preset = NAME` may come first. A preset comes before files, files before "
     "flags:\n"
     "the later one counts. Numbers may be fractions (`8/255`).\n\n"
-    "`sample` takes the options of chains from the model's training unless they are given, but "
-    "for\n"
-    "`steps`, which are 40 there: fresh chains have further to go than kept ones.\n"
+    "`sample` takes the options of chains from the model's training unless they are given; "
+    "without\n"
+    "`steps` fresh chains take few long steps, chosen for the model.\n"
     "`bench` has `px = shared` by default, `eval` 40 `attack-steps` and the run's own `data`. "
     "With\n"
     "`--resume` a run's options stay as they were, except for those marked \\*.\n";
