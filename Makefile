@@ -175,7 +175,7 @@ ARM64_TESTS ?= test_base test_config test_safetensors test_image test_rng test_m
 arm64:
 	@tools/arm64.sh $(ARM64)
 	@$(MAKE) --no-print-directory SET=arm64 all tests TESTS="$(ARM64_TESTS)"
-	@aarch64-linux-gnu-gcc -mbig-endian -fsyntax-only $(DEFINES) src/base/safetensors.c 2>&1 | grep -m 1 'not on this host'
+	@aarch64-linux-gnu-gcc -mbig-endian -fsyntax-only $(DEFINES) src/base/tensors.c 2>&1 | grep -m 1 'not on this host'
 	@RUNNER="qemu-aarch64 -L $(ARM64)" tests/run.sh $(ARM64_TESTS:%=build/arm64/tests/%)
 
 cov:

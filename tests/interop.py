@@ -13,6 +13,8 @@ import sys
 import zlib
 from pathlib import Path
 
+sys.path.pop(0)                 # the fixtures in tests/torch and tests/npz are no modules
+
 import numpy as np
 
 program, trained = sys.argv[1:]
