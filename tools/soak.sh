@@ -29,7 +29,8 @@ for ((i = 0; i < seconds; i++)); do
     sleep 1
 done >"$tmp/seen"
 kill "$pid"
-wait "$pid" || ended_early
+wait "$pid"
+[ $? = 143 ] || ended_early                 # SIGTERM saves and stops
 tail -n 3 "$tmp/out"
 
 awk '
