@@ -9,14 +9,18 @@ RNG_FN real watch_mean(real mean, double v) { return (real)(0.98 * (double)mean 
 
 // What the chains' first move brought, as a share of what its slope promised: near 1 for short
 // moves, 1/2 where a move ends on the ridge, below 0 where it leaps over it.
+// up: what chains climb; from, to: its sums before and after the move; slope: g.x before and after.
+RNG_FN double climb_share(const Energy *up, const real *from, const real *to, const real *slope) {
+    const double promised = (double)slope[1] - (double)slope[0];
+    const double brought = (double)up->a * ((double)to[SUM_LSE] - (double)from[SUM_LSE]) +
+                           (double)up->b * ((double)to[SUM_ZY] - (double)from[SUM_ZY]);
+    return promised > 0 ? brought / promised : 0;
+}
+
 RNG_FN double watch_climb(const Watch *o, const real *sums) {
     if (o->fake < 0) return 0;
-    const real *from = sums + CHAIN_BEFORE * N_SUM, *to = sums + o->after * N_SUM,
-               *slope = sums + CHAIN_SLOPE * N_SUM;
-    const double promised = (double)slope[1] - (double)slope[0];
-    const double brought = (double)o->up.a * ((double)to[SUM_LSE] - (double)from[SUM_LSE]) +
-                           (double)o->up.b * ((double)to[SUM_ZY] - (double)from[SUM_ZY]);
-    return promised > 0 ? brought / promised : 0;
+    return climb_share(&o->up, sums + CHAIN_BEFORE * N_SUM, sums + o->after * N_SUM,
+                       sums + CHAIN_SLOPE * N_SUM);
 }
 
 RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *ring) {

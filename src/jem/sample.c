@@ -1,5 +1,6 @@
 // sample.c - see sample.h.
 #include "jem/sample.h"
+#include "dev/watch.h"
 #include <math.h>
 
 Chain chain_of(const Config *c) {
@@ -39,11 +40,7 @@ double sample_climb(Pass *p, const Chain *chain, real *x, const int *y, real *su
     pass_forward(p, x);
     be->head(p->dev, pass_logits(p), y, chain->energy, 1, NULL, sums + 2 * (size_t)N_SUM);
     be->copy_out(p->dev, row, sums, sizeof row);
-    const Energy *e = &chain->energy;
-    const double promised = (double)row[1][1] - (double)row[1][0];
-    const double brought = (double)e->a * ((double)row[2][SUM_LSE] - (double)row[0][SUM_LSE]) +
-                           (double)e->b * ((double)row[2][SUM_ZY] - (double)row[0][SUM_ZY]);
-    return promised > 0 ? brought / promised : 0;
+    return climb_share(&chain->energy, row[0], row[2], row[1]);
 }
 
 Anneal anneal_plan(const Config *c, double climb) {
