@@ -70,7 +70,7 @@ DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
 PKGFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null)
 BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g $(OPENMP) -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
 COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
-LINK     = $(CC) $(OPENMP) $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
+LINK     = $(CC) $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
 LIBS     = $(call libs_of,$(LINKED)) -ldl -lm
 
 # A bundle goes where these libraries may not be: it takes in those that there are archives of, and looks
@@ -267,7 +267,8 @@ bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
 	$(Q)install -D -s -t $(BUNDLE)/tests $(BUNDLE_TESTS)
 	$(Q)cp -r $(addprefix tests/,run.sh script.sh gpu_test.sh same_state.py golden) $(BUNDLE)/tests/ && cp LICENSE $(BUNDLE)/
 	$(Q)install -D -t $(BUNDLE)/tools tools/gpu_check.sh
-	$(Q)ldd $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | \
+	$(Q){ $(CC) -print-file-name=libgomp.so.1; ldd $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS) | \
+	    awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }'; } | awk -F/ '!seen[$$NF]++' | \
 	    grep -vE '$(IN_SYSTEM)' | sort -u | xargs -r install -s -m 644 -t $(BUNDLE)/lib
 	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_* tests/*_test.sh"; \
 	[ "$(DEVICE)" != cuda ] || [ $$kb -lt 10000 ] || { echo "more than 10 MB" && exit 1; }
@@ -294,7 +295,7 @@ $(WHEEL)/libjempp.so: $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
 
 $(WHEEL)/jempp-cpu.so: $(CPU_OBJ) $(BASE_OBJ)
 	@mkdir -p $(@D); echo "link  $@"
-	$(Q)$(WHEEL_LINK) $^ -ldnnl -lm -o $@
+	$(Q)$(WHEEL_LINK) $(OPENMP) $^ -ldnnl -lm -o $@
 
 deb:            # the cuda package where the cuda module can be built
 	tools/deb.sh $(VERSION) $(if $(CUDNN),pkg.jempp.cuda)
@@ -390,7 +391,7 @@ Name: jempp
 Description: joint energy-based models: train, classify, score, sample
 Version: $(VERSION)
 Libs: -L$${libdir} -ljempp
-Libs.private: -fopenmp $(LIBS)
+Libs.private: $(LIBS)
 Cflags: -I$${includedir}
 endef
 $(PARTS)/jempp.pc: export TEXT = $(PC)
@@ -407,7 +408,7 @@ $(BIN)/jempp: $(call objects,$(CLI_SRC)) $(LIB)
 
 $(BIN)/jempp-cpu.so: $(CPU_OBJ) $(BASE_OBJ)
 	@echo "link  $@"
-	$(Q)$(LINK) -shared $^ -ldnnl -lm -o $@
+	$(Q)$(LINK) $(OPENMP) -shared $^ -ldnnl -lm -o $@
 
 $(BIN)/jempp-mpi.so: $(call objects,$(MPI_SRC)) $(BASE_OBJ)
 	@echo "link  $@"
@@ -421,7 +422,7 @@ $(BIN)/jempp-plot.so: $(call objects,$(PLOT_SRC)) $(BASE_OBJ)
 $(BIN)/jempp-cuda.so: $(CUDA_OBJ) $(BASE_OBJ)
 	@echo "link  $@"
 	$(Q)$(NVCC) -shared -Xlinker=--as-needed $(if $(filter asan,$(SET)),-Xcompiler=-fsanitize=address) \
-	    $^ -lcudnn -lgomp -o $@
+	    $^ -lcudnn -o $@
 
 $(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
 	@mkdir -p $(@D); echo "cc    $<"
@@ -429,7 +430,8 @@ $(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
 
 $(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
 	@echo "link  $@"
-	$(Q)$(LINK) $^ $(call libs_of,$(TEST_PACKAGES)) $(LIBS) -o $@
+	$(Q)$(LINK) $^ $(call libs_of,$(TEST_PACKAGES)) $(LIBS) $(TEST_LIBS) -o $@
+$(OBJ)/tests/test_fid: TEST_LIBS = -lgomp# to set the number of threads
 
 # What the test of faults replaces, so that it can fail.
 FAULTS := malloc calloc realloc aligned_alloc posix_memalign strdup open_memstream open fopen fdopen fwrite \
@@ -438,7 +440,7 @@ $(OBJ)/tests/test_faults: LDFLAGS += -rdynamic $(FAULTS:%=-Wl,--wrap=%)
 $(OBJ)/tests/test_faults: $(if $(filter %-cpu.so,$(MODULES)),| $(OBJ)/faults/jempp-cpu.so)
 $(OBJ)/faults/jempp-cpu.so: $(CPU_OBJ) $(BASE_OBJ)
 	@mkdir -p $(@D); echo "link  $@"
-	$(Q)$(LINK) $(FAULTS:%=-Wl,--wrap=%) -shared $^ -ldnnl -lm -o $@
+	$(Q)$(LINK) $(OPENMP) $(FAULTS:%=-Wl,--wrap=%) -shared $^ -ldnnl -lm -o $@
 
 $(OBJ)/fuzz: $(OBJ)/tests/fuzz.o $(LIB)
 	@echo "link  $@"

@@ -64,6 +64,32 @@ for program in "$tmp/example" "$tmp/ten"; do
     grep -qE 'nothing|usage' "$tmp/out"
 done
 
+# ---- threads that wait sleep soon: in the program and in those of others, which libgomp is not linked to
+for program in "$jempp predict" "$tmp/ten"; do
+    env -u OMP_WAIT_POLICY OMP_DISPLAY_ENV=verbose $program "$tmp/run" "$tmp/star.png" 2>&1 | \
+        grep -q "GOMP_SPINCOUNT = '2000'" || bad "$program: OpenMP's threads spin for long"
+    env OMP_WAIT_POLICY=active OMP_DISPLAY_ENV=verbose $program "$tmp/run" "$tmp/star.png" 2>&1 | \
+        grep -q "OMP_WAIT_POLICY = 'ACTIVE'" || bad "$program: the environment was not heeded"
+done
+if ldd "$jempp" "$prefix/lib/libjempp.so" | grep libgomp; then bad "linked with libgomp"; fi
+
+# ---- where there is no libgomp, loops run on one thread
+cat >"$tmp/without.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+void *dlopen(const char *name, int flags) {
+    if (name && strstr(name, "libgomp")) return NULL;
+    return ((void *(*)(const char *, int))dlsym(RTLD_NEXT, "dlopen"))(name, flags);
+}
+END
+${CC:-cc} -shared -fPIC "$tmp/without.c" -o "$tmp/without.so"
+mkdir "$tmp/stars" && for i in 1 2 3; do cp "$tmp/star.png" "$tmp/stars/$i.png"; done
+predict() { "$jempp" predict "$tmp/run" "$tmp/stars" --device ref --out "$tmp/$1" >/dev/null; }
+predict many.csv
+LD_PRELOAD=$tmp/without.so predict one.csv
+cmp "$tmp/many.csv" "$tmp/one.csv" || bad "other scores without libgomp"
+
 # ---- away with it, and what was installed elsewhere is found where it lies
 to uninstall
 [ -z "$(find "$prefix" ! -type d)" ] || bad "left: $(find "$prefix" ! -type d)"

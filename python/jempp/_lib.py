@@ -94,10 +94,6 @@ _FUNCTIONS: Mapping[str, Any] = {       # name: result, arguments
 
 
 def _load() -> ctypes.CDLL:
-    # OpenMP's threads wait for each other by spinning, which starves them on a busy machine; the
-    # program sets the same. It counts only before OpenMP is loaded.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     own = Path(__file__).parent / "lib" / "libjempp.so"
     name = os.environ.get("JEMPP_LIBRARY") or (str(own) if own.exists() else "libjempp.so.0")
     try:

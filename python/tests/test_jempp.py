@@ -285,6 +285,13 @@ class Using(Case):
         code = "import jempp, sys; sys.exit('torch' in sys.modules)"
         self.assertEqual(subprocess.run([sys.executable, "-c", code]).returncode, 0)
 
+    def test_threads_that_wait_sleep_soon(self):
+        code = f"import jempp; jempp.open({str(RUN)!r})"
+        env = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+        r = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                           env={**env, "OMP_DISPLAY_ENV": "verbose"})
+        self.assertIn("GOMP_SPINCOUNT = '2000'", r.stderr)
+
     def test_as_a_torch_module(self):
         try:
             import torch

@@ -31,8 +31,8 @@ static const struct {
     { "XDG_DATA_HOME", "image sets are in its folder `jempp`; not set: `~/.local/share/jempp`" },
     { "XDG_CACHE_HOME", "choices made by timing on a GPU are in its folder `jempp`; not set: "
                         "`~/.cache/jempp`" },
-    { "GOMP_SPINCOUNT", "how long threads wait awake; jempp sets 2000 where neither this nor "
-                        "`OMP_WAIT_POLICY` is set" },
+    { "GOMP_SPINCOUNT", "how long waiting threads of the CPU spin before they sleep; not set, nor "
+                        "`OMP_WAIT_POLICY`: 2000" },
     { "COLUMNS", "the width of the terminal" },
 };
 enum { N_ENVIRONMENT = sizeof ENVIRONMENT / sizeof *ENVIRONMENT };

@@ -1,5 +1,6 @@
 // module.c - see module.h.
 #include "base/module.h"
+#include "base/openmp.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
@@ -37,6 +38,7 @@ int module_load(const char *name, const char *symbol, void **function, Err *err)
         if (snprintf(path, sizeof path, "%s/jempp-%s.so", dirs[i], name) >= (int)sizeof path)
             continue;
         if (access(path, R_OK)) continue;
+        openmp_load();                                // before a module brings it along
         void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (!lib) return err_set(err, ERR_DEV, "%s", dlerror());
         *function = dlsym(lib, symbol);

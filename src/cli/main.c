@@ -39,15 +39,6 @@ static void catch_signals(void) {
     sigaction(SIGXFSZ, &ignore, NULL);                // so is a file beyond the user's limit
 }
 
-// OpenMP's threads wait for each other by spinning, which on a machine with other work to do takes
-// the time from those they wait for: ten times slower was measured beside a second run. A short
-// spin costs nothing when alone. The library reads its setting before main begins, so the program
-// starts anew.
-static void wait_briefly(char **argv) {
-    if (getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY")) return;
-    if (!setenv("GOMP_SPINCOUNT", "2000", 1)) execv("/proc/self/exe", argv);
-}                                                     // where that fails, it works all the same
-
 // ---- what the commands share --------------------------------------------------------------
 
 int cli_int(const JemppOptions *o, const char *name) {
@@ -141,7 +132,6 @@ static int run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    wait_briefly(argv);
     catch_signals();
     const int rc = run(argc, argv);
     if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE) {
