@@ -28,17 +28,20 @@ override PKG_CONFIG := PKG_CONFIG_SYSROOT_DIR=$(ARM64) \
 CUDA :=
 MPI :=
 CAIRO :=
+HTTP :=
 endif
 
 # ---- optional parts: found where they are, switched off by giving nothing (make CUDA=)
 has_header = $(shell echo '\#include <$(1)>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
 ONEDNN ?= $(call has_header,dnnl.h)
 CAIRO  ?= $(call has_header,cairo/cairo-svg.h)
+HTTP   ?= $(call has_header,microhttpd.h)
 MPI    ?= $(shell command -v mpicc)
 CUDA   ?= $(patsubst %/bin/nvcc,%,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc)))
 CUDNN  ?= $(if $(CUDA),$(or $(wildcard $(CUDA)/include/cudnn.h),$(call has_header,cudnn.h)))
 ONEDNN := $(ONEDNN)# probed once, not at each use
 CAIRO  := $(CAIRO)
+HTTP   := $(HTTP)
 MPI    := $(MPI)
 CUDA   := $(CUDA)
 CUDNN  := $(CUDNN)
@@ -104,9 +107,11 @@ BIN := $(if $(filter release,$(SET)),build,$(OBJ))
 objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
 
 PLOT_SRC := src/base/plot_cairo.c
-LIB_SRC  := $(filter-out $(PLOT_SRC),$(foreach r,base conf net data jem run report eval api,$(wildcard src/$(r)/*.c)) \
+HTTP_SRC := src/serve/http_mhd.c
+LIB_SRC  := $(filter-out $(PLOT_SRC) $(HTTP_SRC),$(foreach r,base conf net data jem run report eval serve api,$(wildcard src/$(r)/*.c)) \
             $(wildcard src/dev/backend.c src/dev/dense.c src/dev/ref.c src/dev/comm.c))
 CLI_SRC  := $(wildcard src/cli/*.c)
+PAGE     := $(sort $(wildcard src/serve/page/*))
 PRESETS  := $(sort $(wildcard presets/*.conf))
 ISA_SRC  := $(wildcard src/dev/cpu_ops.c src/dev/cpu_pool.c src/dev/cpu_stem.c src/dev/cpu_wino.c)
 CPU_SRC  := $(filter-out $(ISA_SRC),$(wildcard src/dev/cpu*.c))
@@ -122,7 +127,8 @@ CUDA_OBJ := $(patsubst src/%.cu,$(OBJ)/%.o,$(CUDA_SRC))
 MODULES  := $(if $(and $(ONEDNN),$(CPU_SRC)),$(BIN)/jempp-cpu.so) \
             $(if $(and $(filter release bundle,$(SET)),$(CUDA),$(CUDNN),$(CUDA_SRC)),$(BIN)/jempp-cuda.so) \
             $(if $(and $(MPI),$(MPI_SRC)),$(BIN)/jempp-mpi.so) \
-            $(if $(CAIRO),$(BIN)/jempp-plot.so)
+            $(if $(CAIRO),$(BIN)/jempp-plot.so) \
+            $(if $(HTTP),$(BIN)/jempp-serve.so)
 
 # ---- tests: TESTS="test_ops check_layers" picks some
 pick = $(if $(TESTS),$(foreach t,$(1),$(if $(filter $(TESTS),$(basename $(notdir $(t)))),$(t))),$(1))
@@ -143,12 +149,14 @@ RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.s
 NO_ONEDNN := note: no oneDNN (dnnl.h), so no cpu module: computing on the slow reference device
 NO_CUDA   := note: no CUDA compiler with cuDNN, so no cuda module: GPUs are not used
 NO_CAIRO  := note: no cairo (cairo-svg.h), so no plot module: pictures of runs are left out
+NO_HTTP   := note: no libmicrohttpd (microhttpd.h), so no serve module: no live page
 NO_MPI    := note: no mpicc, so no mpi module: training on one machine only
 all: $(LIB) $(if $(filter double,$(SET)),,$(BIN)/jempp $(MODULES))
 	$(if $(ONEDNN),,$(info $(NO_ONEDNN)))
 	$(if $(CUDA_SRC),$(if $(CUDNN),,$(info $(NO_CUDA))))
 	$(if $(MPI_SRC),$(if $(MPI),,$(info $(NO_MPI))))
 	$(if $(CAIRO),,$(info $(NO_CAIRO)))
+	$(if $(HTTP),,$(info $(NO_HTTP)))
 
 tests: $(TEST_BIN)
 
@@ -203,7 +211,7 @@ demo: all
 # Headers are laid out by hand. cppcheck follows values less well than clang-tidy, so two of its checks
 # are off. omp.h is the compiler's: clang comes without one.
 FORMATTED = $(wildcard src/*/*.c src/*/*.cu tests/*.c)
-TIDIED    = $(filter-out src/base/err.c $(if $(ONEDNN),,$(CPU_SRC)) $(if $(CAIRO),,$(PLOT_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
+TIDIED    = $(filter-out src/base/err.c $(if $(ONEDNN),,$(CPU_SRC)) $(if $(CAIRO),,$(PLOT_SRC)) $(if $(HTTP),,$(HTTP_SRC)) $(MPI_SRC),$(wildcard src/*/*.c))
 HEADERS   = $(wildcard include/*.h src/*/*.h src/*/*.cuh tests/*.h)
 CLANG_SEES = -DISA=base -DJEMPP_NUMBER='""' -idirafter $(shell $(CC) -print-file-name=include)
 TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) -include tools/tidy.h
@@ -288,7 +296,7 @@ wheel-folder: $(WHEEL_PARTS)
 	$(Q)ldd $(WHEEL_PARTS) | awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }' | grep -vE '$(IN_SYSTEM)' | sort -u | \
 	    xargs -r install -s -m 644 -t $(WHEEL)/lib
 
-$(WHEEL)/libjempp.so: $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
+$(WHEEL)/libjempp.so: $(call objects,$(LIB_SRC)) $(OBJ)/presets.o $(OBJ)/page.o
 	@mkdir -p $(@D); echo "link  $@"
 	$(Q)$(WHEEL_LINK) -Wl,-soname,libjempp.so -Wl,-z,defs -Wl,--exclude-libs,ALL $^ \
 	    $(call libs_of,$(filter-out libarchive,$(LINKED))) $(WHEEL_ARCHIVE) -ldl -lm -o $@
@@ -319,7 +327,7 @@ help:
 	@echo "make wheel        the Python package with the CPU device, in build/dist/; pip install . builds the same"
 	@echo "make deb          Debian packages, in build/deb/"
 	@echo "make clean        removes build/"
-	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= CAIRO= switch a part off"
+	@echo "Variables: WERROR=1 V=1 CC= CFLAGS= LDFLAGS=; ONEDNN= CUDA= MPI= CAIRO= HTTP= switch a part off"
 
 # ---- rules
 Q := $(if $(V),,@)
@@ -366,7 +374,15 @@ $(OBJ)/presets.c: tools/embed.sh $(PRESETS) presets
 $(OBJ)/presets.o: $(OBJ)/presets.c $(OBJ)/flags
 	$(Q)$(COMPILE) -c $< -o $@
 
-LIB_OBJ := $(call objects,$(LIB_SRC)) $(OBJ)/presets.o
+# So is the live page.
+$(OBJ)/page.c: tools/embed_page.sh $(PAGE) src/serve/page
+	@mkdir -p $(@D); echo "embed page"
+	$(Q)tools/embed_page.sh $(PAGE) > $@
+$(OBJ)/page.o: $(OBJ)/page.c $(OBJ)/flags
+	$(Q)$(COMPILE) -c $< -o $@
+
+EMBEDDED := $(OBJ)/presets.o $(OBJ)/page.o
+LIB_OBJ := $(call objects,$(LIB_SRC)) $(EMBEDDED)
 $(LIB): $(LIB_OBJ)
 	@echo "ar    $@"
 	$(Q)rm -f $@; $(AR) rcs $@ $^
@@ -414,6 +430,10 @@ $(BIN)/jempp-mpi.so: $(call objects,$(MPI_SRC)) $(BASE_OBJ)
 	@echo "link  $@"
 	$(Q)$(LINK) -shared $^ -lm -o $@
 $(BIN)/jempp-mpi.so: CC = $(MPI)
+
+$(BIN)/jempp-serve.so: $(call objects,$(HTTP_SRC)) $(BASE_OBJ)
+	@echo "link  $@"
+	$(Q)$(LINK) -shared $^ -lmicrohttpd -lpthread -o $@
 
 $(BIN)/jempp-plot.so: $(call objects,$(PLOT_SRC)) $(BASE_OBJ)
 	@echo "link  $@"

@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")"
 
 packages="gcc make pkg-config git libdnnl-dev libpng-dev libjpeg-dev libwebp-dev zlib1g-dev
-          libarchive-dev libcjson-dev libcurl4-openssl-dev libcairo2-dev"
+          libarchive-dev libcjson-dev libcurl4-openssl-dev libcairo2-dev libmicrohttpd-dev"
 # shellcheck disable=SC2086
 if [ "${1-}" = --packages ]; then echo $packages && exit; fi
 for target in "$@"; do

@@ -10,10 +10,10 @@
 #   - no printing and no ending of the process below cli
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-rooms="base dev net conf data jem run report eval api cli"
+rooms="base dev net conf data jem run report eval serve api cli"
 
 # check_calls FOLDER: a line for each call from a room to one above it; 1 where there is one. Modules
-# (cpu, cuda, plot, mpi) are loaded at run time and bring their own copies, so they are left out.
+# (cpu, cuda, plot, serve, mpi) are loaded at run time and bring their own copies, so they are left out.
 check_calls() {
     local room object
     for room in $rooms; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_modules.sh - a module exports its entry (jempp_backend, or jempp_plot) and nothing else, so that two
+# check_modules.sh - a module exports its entry (jempp_backend, jempp_plot or jempp_http) and nothing else, so that two
 # modules and the program cannot take each other's functions.
 set -u
 rc=0
@@ -7,7 +7,7 @@ for so in "${JEMPP_MODULE_DIR:-build}"/jempp-*.so; do
     [ -f "$so" ] || continue
     names=$(nm -D --defined-only "$so" | awk '{ print $3 }' | tr '\n' ' ')
     entry=jempp_backend
-    case $so in */jempp-plot.so) entry=jempp_plot ;; esac
+    case $so in */jempp-plot.so) entry=jempp_plot ;; */jempp-serve.so) entry=jempp_http ;; esac
     [ "$names" = "$entry " ] || { echo "$so exports: $names" && rc=1; }
 done
 

@@ -37,7 +37,7 @@ is_json() {
 expect 0 'Commands:' --help
 expect 0 'Commands:' help
 commands=$(sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' out)
-[ "$(echo $commands)" = "train sample eval predict export info bench report fid data" ] || bad "commands: $commands"
+[ "$(echo $commands)" = "train sample eval predict export info bench report serve fid data" ] || bad "commands: $commands"
 for c in $commands; do
     expect 0 "jempp $c - " "$c" --help
     grep -q '^Usage:' out && grep -q '^Examples:' out && grep -q '^Options, ' out || bad "jempp $c --help"

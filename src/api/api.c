@@ -12,6 +12,7 @@
 #include "run/model.h"
 #include "report/report.h"
 #include "report/tensorboard.h"
+#include "serve/serve.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -411,4 +412,10 @@ char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
     char *text = data_text(o, &events, &e);
     if (!text) api_fail(err, &e);
     return text;
+}
+
+int jempp_serve(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    Err e = { 0 };
+    const Events events = events_of(ev);
+    return serve(&o->cfg, jempp_file(o, 0), &events, &e) ? api_fail(err, &e) : 0;
 }

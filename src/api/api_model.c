@@ -217,6 +217,7 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
     const ModelCard card = { .cfg = &cfg,
                              .class_name = j->class_name,
                              .threshold = (double)j->threshold,
+                             .percentile = j->percentile,
                              .temperature = j->temperature,
                              .n_group = j->n_group,
                              .rank = j->rank,

@@ -79,6 +79,11 @@ static const OptNote REPORT_NOTES[] = {
     { "out", "HTML page to write; given, the run folder stays unchanged", "RUN/report.html" },
     { 0 },
 };
+static const OptNote SERVE_NOTES[] = {
+    { "data-dir", "folder in which the training images are searched, for exact chain starts",
+      NULL },
+    { 0 },
+};
 static const OptNote DATA_NOTES[] = {
     { "data-dir", "folder in which sets are searched first, and to which fetch downloads",
       "~/.local/share/jempp" },
@@ -158,6 +163,16 @@ const Command command_table[] = {
       .examples = "jempp report runs/demo\n"
                   "jempp report runs/demo --out demo.html",
       .names = "one run folder", .least = 1, .most = 1, .notes = REPORT_NOTES },
+    { .name = "serve", .bit = CMD_SERVE,
+      .about = "a live page of a run, several runs or a model in the browser, and a JSON API",
+      .synopsis = "jempp serve RUN|MODEL|FOLDER [--port N] [--host ADDRESS]",
+      .examples = "jempp serve runs/demo                            # http://127.0.0.1:8080/\n"
+                  "jempp serve runs                                 # all runs of a folder\n"
+                  "jempp serve model.safetensors --port 8000\n"
+                  "jempp serve runs --host 0.0.0.0                  # for other machines, with a "
+                  "token",
+      .names = "one run folder, folder of runs, or model file", .least = 1, .most = 1,
+      .notes = SERVE_NOTES },
     { .name = "fid", .bit = CMD_FID,
       .about = "compare two sets of images: FID, KID, precision and recall, Inception Score",
       .synopsis = "jempp fid IMAGES REFERENCE [--inception FILE] [--json]",

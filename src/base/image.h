@@ -15,6 +15,10 @@ void image_free(Image *im);
 // alpha (over white), 16 bit, CMYK.
 int  image_read(Image *im, const char *path, int c, Err *err);
 int  image_decode(Image *im, const uint8_t *data, size_t n, const char *name, int c, Err *err);
+// The same, refused where it has more than `pixels` (0: no limit).
+int  image_decode_most(Image *im, const uint8_t *data, size_t n, const char *name, int c,
+                       size_t pixels, Err *err);
+int  image_encode_png(const Image *im, char **data, size_t *n, Err *err);     // *data is malloc'd
 int  image_write_png(const Image *im, const char *path, Err *err);    // atomic
 // Frames of one size as an endless animated WebP, ms milliseconds each.
 int  image_write_webp(const Image *frame, int n, int ms, const char *path, Err *err);

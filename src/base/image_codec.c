@@ -26,6 +26,7 @@ typedef struct {
     const char    *name;
     Err           *err;
     jmp_buf        jump;
+    size_t         pixels;                           // at most; 0: no limit
     int            w, h, channels, orientation;      // 1 to 8 as EXIF has it, 0: not said
     uint8_t       *raw;
     uint8_t      **row;
@@ -35,6 +36,9 @@ static int decoder_alloc(Decoder *d, unsigned long w, unsigned long h, int chann
     if (w < 1 || h < 1 || w > IMAGE_MAX_SIDE || h > IMAGE_MAX_SIDE)
         return err_set(d->err, ERR_DATA, "%s: a picture of %lu x %lu, expected sides of 1 to %d",
                        d->name, w, h, IMAGE_MAX_SIDE);
+    if (d->pixels && w * h > d->pixels)
+        return err_set(d->err, ERR_DATA, "%s: a picture of %lu x %lu: at most %zu million pixels "
+                       "are accepted", d->name, w, h, d->pixels / 1000000);
     d->w = (int)w;
     d->h = (int)h;
     d->channels = channels;
@@ -251,8 +255,13 @@ static int decode_any(Decoder *d) {
 }
 
 int image_decode(Image *im, const uint8_t *data, size_t n, const char *name, int c, Err *err) {
+    return image_decode_most(im, data, n, name, c, 0, err);
+}
+
+int image_decode_most(Image *im, const uint8_t *data, size_t n, const char *name, int c,
+                      size_t pixels, Err *err) {
     *im = (Image){ 0 };
-    Decoder d = { .data = data, .n = n, .name = name, .err = err };
+    Decoder d = { .data = data, .n = n, .name = name, .pixels = pixels, .err = err };
     int rc = decode_any(&d) || image_new(im, d.w, d.h, c, err);
     if (!rc) {
         image_convert(im->p, c, d.raw, d.channels, (size_t)d.w * (size_t)d.h);
@@ -278,6 +287,7 @@ int image_read(Image *im, const char *path, int c, Err *err) {
 
 typedef struct {
     Writer w;
+    FILE *memory;                                     // NULL: to w
     Err *err;
     jmp_buf jump;
 } Encoder;
@@ -290,7 +300,8 @@ static void png_write_failed(png_structp png, png_const_charp msg) {
 
 static void png_give(png_structp png, png_bytep src, size_t n) {
     Encoder *e = png_get_io_ptr(png);
-    write_bytes(&e->w, src, n);
+    if (e->memory) (void)fwrite(src, 1, n, e->memory);
+    else write_bytes(&e->w, src, n);
 }
 
 static void png_flush_later(png_structp png) { (void)png; }
@@ -308,14 +319,30 @@ static int png_write_run(Encoder *e, png_structp png, png_infop info, const Imag
     return 0;
 }
 
+static int png_encode(Encoder *e, const Image *im) {
+    png_structp png =
+        png_create_write_struct(PNG_LIBPNG_VER_STRING, e, png_write_failed, png_warned);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    const int rc = info ? png_write_run(e, png, info, im)
+                        : err_set(e->err, ERR_MEM, "%s: libpng does not start", e->w.path);
+    png_destroy_write_struct(&png, &info);
+    return rc;
+}
+
+int image_encode_png(const Image *im, char **data, size_t *n, Err *err) {
+    Encoder e = { .memory = open_memstream(data, n), .err = err };
+    if (!e.memory) return err_set(err, ERR_MEM, "out of memory for a picture");
+    int rc = png_encode(&e, im);
+    if (fclose(e.memory)) rc = err_set(err, ERR_MEM, "out of memory for a picture");
+    if (!rc) return 0;
+    free(*data);
+    *data = NULL;
+    return rc;
+}
+
 int image_write_png(const Image *im, const char *path, Err *err) {
     Encoder e = { .w = writer_open(path), .err = err };
-    png_structp png =
-        png_create_write_struct(PNG_LIBPNG_VER_STRING, &e, png_write_failed, png_warned);
-    png_infop info = png ? png_create_info_struct(png) : NULL;
-    const int rc = info ? png_write_run(&e, png, info, im)
-                        : err_set(err, ERR_MEM, "%s: libpng does not start", path);
-    png_destroy_write_struct(&png, &info);
+    const int rc = png_encode(&e, im);
     if (!rc) return writer_close(&e.w, err);
     writer_cancel(&e.w);
     return rc;

@@ -87,6 +87,8 @@ typedef struct {
     int    json, half, force, zoom, columns, preview, strict, tensorboard;
     int    scores;                  // of eval: 0 none, else 1 + ScoreFormat
     char   classes[256], animation[512], url[1024];
+    char   host[256];
+    int    port;
     // which rows were set by the user, a preset or a file: not by config_defaults
     unsigned char given[128];
 } Config;
@@ -112,7 +114,7 @@ typedef struct {
 
 enum { CMD_TRAIN = 1, CMD_SAMPLE = 2, CMD_PREDICT = 4, CMD_EXPORT = 8, CMD_INFO = 16,
        CMD_BENCH = 32, CMD_DATA = 64, CMD_EVAL = 128, CMD_REPORT = 256, CMD_FID = 512,
-       CMD_ALL = 1023,
+       CMD_SERVE = 1024, CMD_ALL = 2047,
        MAY_CHANGE = 1 << 16 };      // with --resume
 enum { EVAL_ATTACK_STEPS = 40, EVAL_CHAINS = 10000 };
 

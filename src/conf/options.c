@@ -27,7 +27,7 @@ AS_WIDE_AS_INT(SampleBy);
 enum {
     TRAIN = CMD_TRAIN, SAMPLE = CMD_SAMPLE, EXPORT = CMD_EXPORT, BENCH = CMD_BENCH, DATA = CMD_DATA,
     EVAL = CMD_EVAL, REPORT = CMD_REPORT, PREDICT = CMD_PREDICT, NETS = TRAIN | BENCH | CMD_INFO,
-    MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT, INFO = CMD_INFO, FID = CMD_FID,
+    SERVE = CMD_SERVE, MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT | SERVE, INFO = CMD_INFO, FID = CMD_FID,
     DEVICES = NETS | MODELS | FID, JSONS = BENCH | DATA | EVAL | INFO | FID | CMD_PREDICT
 };
 
@@ -40,7 +40,7 @@ const OptRow config_rows[] = {
     { "data", T_TEXT, AT(data), "cifar10", 0, 0, "NAME", TRAIN | EVAL, "run",
       "cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, folder:DIR or cifar-file:FILE" },
     { "data-dir", T_TEXT, AT(data_dir), "", 0, 0, "DIR",
-      TRAIN | SAMPLE | EVAL | DATA | FID | PREDICT | MAY_CHANGE, "run",
+      TRAIN | SAMPLE | EVAL | DATA | FID | PREDICT | SERVE | MAY_CHANGE, "run",
       "folder of image sets: searched first, and where downloads go" },
     { "out", T_TEXT, AT(out), "", 0, 0, "PATH",
       TRAIN | SAMPLE | EVAL | REPORT | PREDICT | MAY_CHANGE, "run",
@@ -268,6 +268,10 @@ const OptRow config_rows[] = {
       "replace a file of another kind, or the model itself" },
     { "url", T_TEXT, AT(url), "", 0, 0, "URL", DATA, "output",
       "download from this address instead of the publisher's" },
+    { "host", T_TEXT, AT(host), "127.0.0.1", 0, 0, "ADDRESS", SERVE, "output",
+      "address to listen on; another than this machine's own needs the token that is printed" },
+    { "port", T_INT, AT(port), "8080", 0, 65535, NULL, SERVE, "output",
+      "port to listen on; 0: any that is free" },
     { "json", T_FLAG, AT(json), "off", 0, 1, NULL, JSONS, "output", "JSON instead of text" },
 };
 

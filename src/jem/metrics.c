@@ -92,6 +92,8 @@ int scores_of(Scores *s, const float *logits, const int *y, size_t n, int classe
             s->classwise += mean_gap(by_class + (size_t)c * ECE_BINS, n) / classes;
         qsort(lse, n, sizeof *lse, by_value);
         s->threshold = lse[(n - 1) / 20];
+        for (size_t k = 0; k < N_PERCENTILE; k++)
+            s->percentile[k] = (float)lse[(n - 1) * k / (N_PERCENTILE - 1)];
     }
     const int rc = lse && by_class ? 0 : err_set(err, ERR_MEM, "out of memory for %zu scores", n);
     free(lse);

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include <stddef.h>
 
-enum { ECE_BINS = 20, ROC_POINTS = 200, HIST_BINS = 60 };
+enum { ECE_BINS = 20, ROC_POINTS = 200, HIST_BINS = 60, N_PERCENTILE = 101 };
 
 typedef struct { size_t count; double confidence, right; } Bin;   // images; sums over them
 
@@ -16,6 +16,7 @@ typedef struct {
     double ece, mce, classwise;             // shares of 1: mean gap, largest gap, mean over classes
     double fx;                              // mean LSE: log p(x) up to a constant
     double threshold;                       // 5th percentile of LSE
+    float  percentile[N_PERCENTILE];        // 0 to 100 of LSE, ranks rounded down
     Bin    bin[ECE_BINS];                   // by max p(y|x)
 } Scores;
 

@@ -339,6 +339,14 @@ static char *join_names(const char **name, int n) {
     return text;
 }
 
+static void meta_percentiles(StWriter *w, const float *v) {
+    char text[N_PERCENTILE * 16] = "";
+    size_t at = 0;
+    for (int k = 0; k < N_PERCENTILE; k++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%s%.7g", k ? " " : "", (double)v[k]);
+    st_meta_add(w, "log_px_percentiles", text);
+}
+
 static void declare_card(StWriter *w, const Net *net, const ModelCard *card, const char *options,
                          const char *names) {
     st_meta_add(w, "format", "jempp model 1");
@@ -347,6 +355,7 @@ static void declare_card(StWriter *w, const Net *net, const ModelCard *card, con
     meta_number(w, "channels", net->spec.channels);
     meta_number(w, "side", net->spec.side);
     if (!isnan(card->threshold)) meta_number(w, "threshold", card->threshold);
+    if (card->percentile) meta_percentiles(w, card->percentile);
     if (card->temperature > 0) meta_number(w, "temperature", card->temperature);
 }
 

@@ -2,6 +2,7 @@
 #ifndef CKPT_H
 #define CKPT_H
 #include "base/safetensors.h"
+#include "jem/metrics.h"
 #include "jem/train.h"
 
 typedef struct {                    // of a checkpoint, beside the trainer's state
@@ -26,6 +27,7 @@ typedef struct {                    // of a model file, beside its weights
     const Config *cfg;
     const char  **class_name;
     double        threshold;        // 5th percentile of validation scores; NaN: unknown
+    const float  *percentile;       // of validation scores [N_PERCENTILE]; NULL: unknown
     double        temperature;      // that divides the logits for p(y|x); 0: not known
     int           n_group, rank;    // chain starts
     const float  *mean, *factor;    // [n_group][dim], [n_group][rank][dim]; NULL: none

@@ -9,7 +9,22 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+// For those who look at the run folder, so a failure to write it is not one of the run.
+static void keep_message(const char *dir, const char *line) {
+    char path[RUN_PATH], when[40];
+    const time_t t = time(NULL);
+    struct tm tm;
+    if (run_path(path, dir, RUN_MESSAGES, NULL)) return;
+    FILE *out = fopen(path, "a");
+    if (!out) return;
+    if (ftell(out) == 0) fputs("time\tmessage\n", out);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+    fprintf(out, "%s\t%s\n", when, line);
+    (void)fclose(out);
+}
 
 void run_say(const TrainRun *r, const char *fmt, ...) {
     char line[900];
@@ -18,6 +33,7 @@ void run_say(const TrainRun *r, const char *fmt, ...) {
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
     tell_line(r->ev, line);
+    if (r->lock >= 0) keep_message(r->out, line);
 }
 
 double run_seconds(const TrainRun *r) { return r->state.seconds + (now_seconds() - r->start); }
@@ -66,6 +82,18 @@ static int is_stable(const Watch *w, const StepState *now) {
            !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2);
 }
 
+// The live page asks for the end of a run by a file in its folder; it is looked for twice per
+// second.
+static int stop_file(TrainRun *r) {
+    const double now = now_seconds();
+    if (now - r->looked < 0.5) return 0;
+    r->looked = now;
+    if (!run_stop_requested(r->out)) return 0;
+    run_stop_clear(r->out);
+    run_say(r, "stop requested by the file %s in the run folder", run_file(RUN_STOP));
+    return 1;
+}
+
 // What the host does between steps once the device has been waited for: log, validation at the end
 // of an epoch and of the run, checkpoint, stopping.
 static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int last, int *stopped,
@@ -75,7 +103,7 @@ static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int 
     show_progress(r);
     if (!validate) run_write_log(r, NAN, NAN);
     if (validate && run_end_epoch(r, err)) return -1;
-    *stopped = !last && stop_asked(r->ev);
+    *stopped = !last && (stop_asked(r->ev) || stop_file(r));
     const int save = validate || (step > r->saved_step && (*stopped || checkpoint_due(r)));
     if (save && is_stable(&r->t.watch, now) && run_save(r, err)) return -1;
     if ((last || *stopped) && step > r->saved_step)
@@ -163,6 +191,7 @@ static int fit_open(TrainRun *r, Err *err) {
     if (!rc) rc = dev_open(&r->dev, r->cfg.device, &o, note, err);
     free(tuning);
     if (rc) return -1;
+    run_stop_clear(r->out);                                 // of an earlier session
     Trainer *t = &r->t;
     if (trainer_open(t, &r->dev, &r->cfg, &r->train, r->cfg.resume, err)) return -1;
     const int infer = r->cfg.batch < 100 ? 100 : r->cfg.batch;

@@ -70,6 +70,7 @@ static int save_best(TrainRun *r, const Scores *s, Err *err) {
     const ModelCard card = { .cfg = &r->cfg,
                              .class_name = r->train.class_name,
                              .threshold = s->threshold,
+                             .percentile = s->n ? s->percentile : NULL,
                              .temperature = temperature_in_use(r, s),
                              .n_group = r->t.starts.n_group,
                              .rank = STARTS_RANK,

@@ -22,6 +22,7 @@ typedef struct {
     float   *logits;                 // of the validation or the test images
     float   *mean, *factor;          // chain starts for the model; made once
     double   start, saved_at;        // now_seconds() at the start; seconds of training
+    double   looked;                 // now_seconds() when RUN_STOP was last looked for
     uint64_t shown;                  // the first step that was shown live
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
     uint64_t diverged_step;          // the furthest step that it diverged at

@@ -69,6 +69,7 @@ int run_write_record(TrainRun *r, Err *err) {
     json_put_string(&j, "data_from", r->train.from);
     json_put_uint(&j, "steps", r->t.step);
     json_put_uint(&j, "steps_per_epoch", r->t.per_epoch);
+    json_put_uint(&j, "steps_total", r->total);
     json_put_double(&j, "seconds", run_seconds(r));
     json_put_int(&j, "retries", r->state.attempt);
     json_put_double(&j, "best_valid_accuracy",
@@ -100,7 +101,7 @@ void run_write_log(TrainRun *r, double valid, double fid) {
         train_log_add(&r->log, (double)(step + 1) / (double)r->t.per_epoch, run_seconds(r), row,
                       last ? valid : NAN, last ? fid : NAN);
     }
-    (void)event_file_flush(&r->log.events, NULL);       // for those who watch; run_save asks again
+    train_log_show(&r->log);
 }
 
 // A record that is missing or cannot be read says nothing about the device.

@@ -16,7 +16,8 @@ static const char *const names[N_RUN_FILE] = {
     [RUN_PREV] = "prev.safetensors", [RUN_BEST] = "best.safetensors",
     [RUN_SAMPLES] = "samples",       [RUN_EVAL] = "eval.json",
     [RUN_SHEETS] = "sheets",         [RUN_REPORT] = "report.html",
-    [RUN_SCORES] = "scores",
+    [RUN_SCORES] = "scores",         [RUN_MESSAGES] = "messages.tsv",
+    [RUN_STOP] = "stop",
 };
 
 const char *run_file(RunFile file) { return names[file]; }
@@ -85,4 +86,14 @@ int run_folder_lock(const char *dir, int resume, int *lock, Err *err) {
     close(*lock);
     *lock = -1;
     return -1;
+}
+
+int run_stop_requested(const char *dir) {
+    char path[RUN_PATH];
+    return !run_path(path, dir, RUN_STOP, NULL) && file_exists(path);
+}
+
+void run_stop_clear(const char *dir) {
+    char path[RUN_PATH];
+    if (!run_path(path, dir, RUN_STOP, NULL)) (void)unlink(path);
 }

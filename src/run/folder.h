@@ -14,6 +14,8 @@ typedef enum {
     RUN_SHEETS,                     // sheets/: pictures of `jempp eval`
     RUN_SCORES,                     // scores/: `jempp eval --scores`, one file per set
     RUN_REPORT,                     // report.html
+    RUN_MESSAGES,                   // messages.tsv: time and text of what training reported
+    RUN_STOP,                       // stop: once it exists, training saves, removes it and ends
     N_RUN_FILE
 } RunFile;
 
@@ -34,4 +36,7 @@ int run_folder_choose(char *dst, size_t n, const Config *c, Err *err);
 // Locks the folder, for one run at a time; unlocked by closing *lock. A folder that holds a
 // checkpoint is rejected unless `resume`. *lock is -1 after a failure.
 int run_folder_lock(const char *dir, int resume, int *lock, Err *err);
+// Whether a stop was requested by the file RUN_STOP; run_stop_clear removes the request.
+int  run_stop_requested(const char *dir);
+void run_stop_clear(const char *dir);
 #endif

@@ -81,6 +81,25 @@ static int read_temperature(Model *m, const St *st, Err *err) {
                    text);
 }
 
+static int read_percentiles(Model *m, const St *st, Err *err) {
+    const char *text = st_meta(st, "log_px_percentiles");
+    if (!text) return 0;
+    m->percentile = arena_alloc(&m->arena, N_PERCENTILE, sizeof *m->percentile);
+    if (arena_ok(&m->arena, "percentiles", err)) return -1;
+    int good = 1;
+    for (int k = 0; good && k < N_PERCENTILE; k++) {
+        char *end;
+        m->percentile[k] = strtof(text, &end);
+        good = end != text && isfinite(m->percentile[k]) &&
+               (!k || m->percentile[k] >= m->percentile[k - 1]);
+        text = end;
+    }
+    return good && !*text
+               ? 0
+               : err_set(err, ERR_DATA, "%s: log_px_percentiles: expected %d rising numbers",
+                         st->path, N_PERCENTILE);
+}
+
 // A file of others has no options: what its network says replaces the defaults.
 static void options_of_spec(Config *c, const NetSpec *spec) {
     snprintf(c->model, sizeof c->model, "wrn-%d-%d", spec->depth, spec->width);
@@ -90,7 +109,9 @@ static void options_of_spec(Config *c, const NetSpec *spec) {
 
 static int model_read(Model *m, const Config *use, St *st, Err *err) {
     const char *threshold = st_meta(st, "threshold");
-    if (run_options(st, &m->cfg, err) || read_temperature(m, st, err)) return -1;
+    if (run_options(st, &m->cfg, err) || read_temperature(m, st, err) ||
+        read_percentiles(m, st, err))
+        return -1;
     m->threshold = threshold ? strtof(threshold, NULL) : NAN;
     // the machine is the user's, not the run's
     memcpy(m->cfg.device, use->device, sizeof m->cfg.device);

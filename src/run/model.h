@@ -2,6 +2,7 @@
 #ifndef MODEL_H
 #define MODEL_H
 #include "data/data.h"
+#include "jem/metrics.h"
 #include "jem/sample.h"
 #include "jem/score.h"
 #include "jem/starts.h"
@@ -22,6 +23,7 @@ typedef struct Jempp {         // Jempp: jempp.h's name for it
     Arena    arena;
     const char **class_name;
     float    threshold;         // NaN: unknown
+    float   *percentile;        // of the validation images' log p(x) [N_PERCENTILE], or NULL
     double   temperature;       // of p(y|x) in use; 0: none known, and 1 is used
     int      n_group, rank;     // chain starts that it carries; n_group 0: none
     float   *mean, *factor;
@@ -40,5 +42,14 @@ float model_score(const Model *m, const float *logits, float *p);
 // was started as, or -1; may be NULL.
 int  model_sample(Model *m, const Config *use, const Events *ev, int n, float *images,
                   int *class_of, Err *err);
+// The same with fresh chains watched: frame gets their images before each step and after the last,
+// in the order in which they are returned. steps 0: nothing to see, the length of steps is being
+// fitted. Nonzero ends the chains with an error. It may use the model's logits meanwhile.
+typedef struct {
+    int (*frame)(void *ctx, int step, int steps, int n, const float *images, const int *class_of);
+    void *ctx;
+} ChainWatch;
+int  model_sample_watched(Model *m, const Config *use, const Events *ev, const ChainWatch *watch,
+                          int n, float *images, int *class_of, Err *err);
 Anneal model_chains(const Model *m);    // the steps of the fresh chains that were drawn last
 #endif

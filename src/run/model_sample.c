@@ -37,6 +37,9 @@ typedef struct {                // one call
     const Events *ev;
     char     wanted[1000];      // by class
     int      n_wanted;
+    const ChainWatch *watch;    // or NULL
+    float   *seen;              // [n_seen][dim] images for it, of the classes in seen_class
+    int     *seen_class, n_seen;
     Image   *frame;             // of the animation
     int      n_frame;
 } Draw;
@@ -199,6 +202,22 @@ static int add_frame(Draw *d, Err *err) {
     return rc;
 }
 
+// Those images of the batch that will be returned, as they stand now.
+static int show_frame(Draw *d, int step, int steps, const int *cls, Err *err) {
+    const size_t dim = tensor_len(&d->m->net.act[0]), B = (size_t)d->cfg.batch;
+    int n = 0;
+    if (!d->watch) return 0;
+    if (steps) d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, B * dim * sizeof(real));
+    for (int i = 0; steps && i < d->cfg.batch && n < d->n_seen; i++) {
+        if (!d->wanted[cls[i]]) continue;
+        to_floats(d->seen + (size_t)n * dim, d->s->host + (size_t)i * dim, dim);
+        d->seen_class[n++] = cls[i];
+    }
+    return d->watch->frame(d->watch->ctx, step, steps, n, d->seen, d->seen_class)
+               ? err_set(err, ERR_IO, "stopped")
+               : 0;
+}
+
 static uint64_t seed_of(const Draw *d) {
     return (uint64_t)d->cfg.seed + 0x5a5a;                  // not the training's numbers
 }
@@ -242,7 +261,7 @@ static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
         const Rng key = { .seed = seed_of(d), .stream = RNG_LANGEVIN, .step = (uint32_t)k };
         const double c = sample_climb(&d->s->pass, &chain, d->s->x, d->s->y, d->s->sums, key);
         if (k >= BEFORE) *climb += c / MEASURED;
-        if (stopped(d->ev, err)) return -1;
+        if (show_frame(d, k, 0, cls, err) || stopped(d->ev, err)) return -1;
     }
     return dev_check(&d->m->dev, err);
 }
@@ -275,6 +294,7 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
     if (start_batch(d, batch_no, cls, err)) return -1;
     for (int k = 0; k < d->s->anneal.steps; k++) {
         if (animate && add_frame(d, err)) return -1;
+        if (show_frame(d, k, d->s->anneal.steps, cls, err)) return -1;
         const Rng key = { .seed = seed_of(d) + (uint64_t)batch_no,
                           .stream = RNG_LANGEVIN,
                           .step = (uint32_t)k };
@@ -282,7 +302,8 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
         sample_run(&d->s->pass, &chain, d->s->x, d->s->y, d->s->sums, key, NULL);
         if (stopped(d->ev, err)) return -1;
     }
-    return (animate && add_frame(d, err)) || dev_check(dev, err);
+    return (animate && add_frame(d, err)) ||
+           show_frame(d, d->s->anneal.steps, d->s->anneal.steps, cls, err) || dev_check(dev, err);
 }
 
 static int from_chains(Draw *d, int n, float *images, int *class_of, Err *err) {
@@ -445,6 +466,8 @@ static int draw_and_rank(Draw *d, int n, float *images, int *class_of, Err *err)
 static void draw_free(Draw *d) {
     for (int i = 0; i < d->n_frame; i++) image_free(&d->frame[i]);
     free(d->frame);
+    free(d->seen);
+    free(d->seen_class);
     free(d);
 }
 
@@ -452,6 +475,20 @@ Anneal model_chains(const Model *m) { return m->sampler ? m->sampler->anneal : (
 
 int model_sample(Model *m, const Config *use, const Events *ev, int n, float *images, int *class_of,
                  Err *err) {
+    return model_sample_watched(m, use, ev, NULL, n, images, class_of, err);
+}
+
+static int watch_chains(Draw *d, const ChainWatch *watch, int n, Err *err) {
+    d->watch = watch;
+    d->n_seen = n;
+    if (!watch) return 0;
+    d->seen = malloc(((size_t)n + 1) * tensor_len(&d->m->net.act[0]) * sizeof *d->seen);
+    d->seen_class = malloc(((size_t)n + 1) * sizeof *d->seen_class);
+    return d->seen && d->seen_class ? 0 : err_set(err, ERR_MEM, "out of memory for %d samples", n);
+}
+
+int model_sample_watched(Model *m, const Config *use, const Events *ev, const ChainWatch *watch,
+                         int n, float *images, int *class_of, Err *err) {
     Draw *d = calloc(1, sizeof *d);
     int *cls = class_of ? class_of : calloc((size_t)n + 1, sizeof *cls);
     if (!m->sampler) m->sampler = calloc(1, sizeof *m->sampler);
@@ -459,7 +496,7 @@ int model_sample(Model *m, const Config *use, const Events *ev, int n, float *im
     if (!rc) {
         d->m = m;
         d->ev = m->dev.events = ev;
-        rc = options_of(d, use, err);
+        rc = options_of(d, use, err) || watch_chains(d, watch, n, err);
     }
     if (!rc)
         rc = d->cfg.best || d->cfg.worst ? draw_and_rank(d, n, images, cls, err)

@@ -1,7 +1,9 @@
 // train_log.c - see train_log.h.
 #include "run/train_log.h"
+#include "base/log.h"
 #include "run/folder.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -95,6 +97,7 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     if (fseek(log->f, keep, SEEK_SET) || ftruncate(fileno(log->f), keep))
         return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
     if (keep == 0) fputs(head, log->f);
+    (void)fcntl(fileno(log->f), F_OFD_SETLK, &(struct flock){ .l_type = F_WRLCK });
     log->next = step;
     return log->tensorboard ? start_events(log, dir, err) : 0;
 }
@@ -132,6 +135,25 @@ int train_log_flush(TrainLog *log, Err *err) {
     if (fflush(log->f) || ferror(log->f))
         return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
     return event_file_flush(&log->events, err);
+}
+
+void train_log_show(TrainLog *log) {
+    const double now = now_seconds();
+    if (now - log->shown < 1) return;
+    log->shown = now;
+    (void)train_log_flush(log, NULL);                   // an error stays, for the next who asks
+}
+
+// Asking takes no lock, so a run that begins at this moment is not disturbed.
+int train_log_is_open(const char *dir) {
+    char path[RUN_PATH];
+    struct flock lock = { .l_type = F_WRLCK };
+    if (run_path(path, dir, RUN_LOG, NULL)) return 0;
+    const int f = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (f < 0) return 0;
+    const int open = !fcntl(f, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+    close(f);
+    return open;
 }
 
 void train_log_close(TrainLog *log) {

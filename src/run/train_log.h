@@ -22,9 +22,11 @@ typedef struct {
     const Events *ev;               // its row gets every line, as numbers; may be NULL
     int      tensorboard;           // write an event file too
     EventFile events;
+    double   shown;                 // now_seconds() when readers last got all of it
 } TrainLog;
 
-// Opens the run folder's log for appending, cut back to the lines before `step`.
+// Opens the run folder's log for appending, cut back to the lines before `step`. While it is open
+// the file is locked for writing, so that others can ask whether the run is being trained.
 int  train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err);
 // Appends step log->next. row: its device row; valid, fid: the validation accuracy and the replay
 // buffer's FID after it, or NaN.
@@ -32,5 +34,8 @@ void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N
                    double valid, double fid);
 void train_log_picture(TrainLog *log, const char *png);      // in the event file, at the last step
 int  train_log_flush(TrainLog *log, Err *err);
+void train_log_show(TrainLog *log);     // the same about once per second, for those who watch
+// Whether a process has the log of this run folder open.
+int  train_log_is_open(const char *dir);
 void train_log_close(TrainLog *log);
 #endif

@@ -1,0 +1,19 @@
+// answer.h - the forms that answers take: JSON objects that say their version, errors, events.
+#ifndef ANSWER_H
+#define ANSWER_H
+#include "base/json.h"
+#include "serve/http.h"
+
+enum { API_VERSION = 1 };
+
+// {"api": 1, ...: the caller goes on and closes it with answer_json.
+void answer_begin(JsonOut *j);
+void answer_json(const Http *http, HttpRequest *r, JsonOut *j);
+// {"api": 1, "error": "..."}. 503 and 429 say when to try again.
+void answer_error(const Http *http, HttpRequest *r, int status, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+// The same for an Err: 503 where memory is short, else `status`.
+void answer_err(const Http *http, HttpRequest *r, int status, const Err *err);
+// An event of a stream, its data being the object that j began; -1: nobody reads it.
+int  answer_event(const Http *http, HttpRequest *r, const char *event, JsonOut *j);
+#endif

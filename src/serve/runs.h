@@ -1,0 +1,18 @@
+// runs.h - the runs of a folder, followed by one thread of its own, which also answers every
+// request about them: nothing of it is shared.
+#ifndef RUNS_H
+#define RUNS_H
+#include "serve/guard.h"
+
+typedef struct Runs Runs;
+
+// path: a run folder, a folder of run folders, or a model file (then there are none).
+int  runs_open(Runs **r, const char *path, const Http *http, Err *err);
+void runs_stop(Runs *r);       // ends the thread and all streams; further requests get 503
+void runs_free(Runs *r);
+// Takes over a request: GET runs, run/NAME, run/NAME/sample/STEP, events; POST run/NAME/stop.
+void runs_handle(Runs *r, HttpRequest *q);
+// The model file of a run by its name; "": of the newest run that has one. Nonzero: there is none.
+// From any thread.
+int  runs_model(Runs *r, const char *name, char *model_name, size_t n, char *path, size_t n_path);
+#endif

@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+"""serve_test.py PICTURE PID [--many N] - clients of `jempp serve runs`, in the folder that holds runs/done (finished)
+and runs/live (trained by process PID). JEMPP is the program. Standard library only."""
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+
+arg = argparse.ArgumentParser()
+arg.add_argument("picture")
+arg.add_argument("pid", type=int)
+arg.add_argument("--many", type=int, default=300)
+arg = arg.parse_args()
+PICTURE = open(arg.picture, "rb").read()
+PROGRAM = os.environ["JEMPP"]
+SLOW = 10 if "asan" in PROGRAM else 1
+failed = 0
+
+
+def check(sentence, holds):
+    global failed
+    print(("ok: " if holds else "FAILED: ") + sentence, flush=True)
+    failed += not holds
+
+
+class Server:
+    """A `jempp serve` on a free port."""
+
+    def __init__(self, *args):
+        self.process = subprocess.Popen([PROGRAM, "serve", *args, "--port", "0", "--threads", "1", "--conv", "direct"],
+                                        stderr=subprocess.PIPE, text=True)
+        self.address = self.process.stderr.readline().strip()
+        found = re.fullmatch(r"http://\[?([^]/]*)\]?:(\d+)/(\?token=(\w+))?", self.address)
+        if not found:
+            sys.exit("serve printed: " + self.address)
+        self.host, self.port, self.token = found[1], int(found[2]), found[4]
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def ask(self, method, path, body=None, headers=None, timeout=60):
+        """status, headers, body"""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            c.request(method, path, body, headers or {})
+            a = c.getresponse()
+            return a.status, dict(a.getheaders()), a.read()
+        finally:
+            c.close()
+
+    def json(self, method, path, body=None, headers=None):
+        status, _, text = self.ask(method, path, body, headers)
+        return status, json.loads(text)
+
+    def raw(self, data, wait=5):
+        """What comes back for these bytes, b"" where the connection is closed without an answer."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as s:
+            got = b""
+            try:
+                s.sendall(data)
+                s.shutdown(socket.SHUT_WR)
+                while part := s.recv(65536):
+                    got += part
+            except OSError:
+                pass
+            return got
+
+    def memory(self):
+        return int(re.search(r"VmRSS:\s*(\d+)", open(f"/proc/{self.process.pid}/status").read())[1])
+
+    def cpu(self):
+        f = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
+        return (int(f[11]) + int(f[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self):
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+def events(server, method, path, body=None, headers=None, most=10**6, seconds=60):
+    """The events of a stream as (name, object)."""
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=seconds)
+    c.request(method, path, body, {"Accept": "text/event-stream", **(headers or {})})
+    a = c.getresponse()
+    found, name, end = [], "", time.time() + seconds
+    while len(found) < most and time.time() < end and (line := a.readline()):
+        if line.startswith(b"event: "):
+            name = line[7:].strip().decode()
+        elif line.startswith(b"data: "):
+            found.append((name, json.loads(line[6:])))
+    c.close()
+    return found
+
+
+def png(width, height, pixels):
+    """A grey PNG of zeros, however large."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(bytes(pixels))) + chunk(b"IEND", b""))
+
+
+os.symlink("/etc", "runs/link")
+os.makedirs("runs/fake/samples")
+open("runs/fake/log.tsv", "w").write("step\tepoch\n0\tx\n")
+os.symlink("/etc/passwd", "runs/fake/samples/step-0000001.png")
+os.symlink("/etc/passwd", "runs/fake/run.json")
+s = Server("runs")
+
+# ---- runs
+for _ in range(300):
+    status, all_runs = s.json("GET", "/api/runs")
+    if any(r["name"] == "live" and r["steps_per_second"] for r in all_runs["runs"]):
+        break
+    time.sleep(0.1)
+names = {r["name"]: r for r in all_runs["runs"]}
+check("the runs of the folder are listed, links are not", status == 200 and set(names) == {"done", "live", "fake"})
+check("a finished run, a training one", names["done"]["state"] == "finished" and names["live"]["state"] == "training")
+check("time left is known of the one that trains", names["live"]["seconds_left"] > 0)
+check("a damaged log is a sentence", "line 2" in names["fake"]["error"])
+status, run = s.json("GET", "/api/run/done")
+check("a run has curves, settings, messages, samples",
+      len(run["curves"]["loss"]) == 30 and run["options"]["batch"] == "20" and run["messages"] and run["samples"])
+check("every version of the address answers alike", s.json("GET", "/api/v1/run/done")[1]["curves"] == run["curves"])
+status, head, data = s.ask("GET", f"/api/run/done/sample/{run['samples'][-1]}")
+check("a grid is a PNG", status == 200 and head["Content-Type"] == "image/png" and data[:4] == b"\x89PNG")
+check("a link is no grid", s.ask("GET", "/api/run/fake/sample/1")[0] == 404)
+seen = events(s, "GET", "/api/events?run=live", most=4, seconds=20 * SLOW)
+steps = [e["step"] for _, e in seen]
+check(f"events follow the run: {steps}", len(steps) == 4 and steps == sorted(steps) and steps[0] < steps[-1])
+check("the first event of all runs lists them", len(events(s, "GET", "/api/events", most=1)[0][1]["runs"]) == 3)
+check("no such run", s.json("GET", "/api/run/nowhere")[0] == 404 and s.json("GET", "/api/events?run=x")[0] == 404)
+
+# ---- the model
+status, model = s.json("GET", "/api/model?model=done")
+check("the model says its classes and percentiles", len(model["classes"]) == 10 and len(model["percentiles"]) == 101)
+status, answer = s.json("POST", "/api/predict?model=done", PICTURE)
+check("a picture is classified", status == 200 and answer["class"] in model["classes"] and
+      abs(sum(answer["probabilities"]) - 1) < 1e-5 and answer["words"] and answer["known"] in (True, False))
+same = s.json("POST", "/api/predict?model=done&rotate=0&noise=0", PICTURE)[1]
+turned = s.json("POST", "/api/predict?model=done&rotate=90&noise=0.2", PICTURE)[1]
+check("noise and rotation change the score, none does not",
+      same["log_px"] == answer["log_px"] and turned["log_px"] != answer["log_px"])
+prediction = json.loads(subprocess.run([PROGRAM, "predict", "runs/done", arg.picture, "--json", "--threads", "1", "--conv", "direct"],
+                                       capture_output=True, check=True).stdout)[0]
+check("the same as jempp predict", prediction["class"] == answer["class"] and
+      abs(prediction["log_px"] - answer["log_px"]) < 1e-4)
+for what, bytes_, words in [("an empty picture", b"", "0 bytes"), ("a text", b"hello, this is no picture", "PNG, JPEG"),
+                            ("half a PNG", PICTURE[:500], "PNG"), ("a GIF", b"GIF89a" + bytes(50), "GIF"),
+                            ("a bomb", png(16000, 16000, 100), "million pixels")]:
+    status, e = s.json("POST", "/api/predict?model=done", bytes_)
+    check(f"{what}: {e.get('error')}", status == 422 and words in e["error"])
+check("a number that is none", s.json("POST", "/api/predict?noise=x", PICTURE)[0] == 400)
+check("no such model", s.json("POST", "/api/predict?model=..", PICTURE)[0] == 404 and
+      s.json("GET", "/api/model?model=link")[0] == 404)
+
+# ---- chains
+seen = events(s, "POST", "/api/sample?model=done", json.dumps({"class": model["classes"][3], "count": 2, "steps": 5}))
+frames = [e for name, e in seen if name == "frame"]
+check("chains are watched frame by frame", [e["step"] for e in frames] == list(range(6)) and
+      seen[-1][0] == "done" and seen[-1][1]["class"] == [model["classes"][3]] * 2 and
+      frames[0]["image"] != frames[-1]["image"])
+status, answer = s.json("POST", "/api/sample?model=done", json.dumps({"count": 3, "steps": 2, "seed": 5}))
+again = s.json("POST", "/api/sample?model=done", json.dumps({"count": 3, "steps": 2, "seed": 5}))[1]
+check("one answer without a stream; a seed gives the same", len(answer["log_px"]) == 3 and answer == again)
+for body in ['{"class": "unicorn"}', '{"count": 0}', '{"count": 1.5}', '{"steps": 1e9}', '[1]', '{"x": 1}', '{', '"',
+             '{"class": ["a"]}', "\xff", '{"count":1,"count":2}', "[" * 1000]:
+    status, e = s.json("POST", "/api/sample?model=done", body.encode("latin1"))
+    check(f"sample {body[:20]}: {e.get('error')}", status == 400)
+
+# ---- who may ask
+check("another Host", s.json("GET", "/api/runs", headers={"Host": "evil.example"})[0] == 421)
+check("a Host without a name", s.json("GET", "/api/runs", headers={"Host": ""})[0] in (400, 421))
+check("another Origin", s.json("POST", "/api/predict", PICTURE, {"Origin": "http://evil.example"})[0] == 403)
+check("its own Origin", s.json("POST", "/api/predict?model=done", PICTURE,
+                               {"Origin": f"http://127.0.0.1:{s.port}"})[0] == 200)
+check("a form of another page", s.json("POST", "/api/run/live/stop", "", {"Sec-Fetch-Site": "cross-site"})[0] == 403)
+status, head, page = s.ask("GET", "/")
+check("the page names no other address", status == 200 and b"http" not in page.replace(b"http://www.w3.org", b"") and
+      "default-src 'none'" in head["Content-Security-Policy"])
+
+# ---- addresses
+for path in ["/..", "/../etc/passwd", "/%2e%2e/etc/passwd", "/api/run/..", "/api/run/%2e%2e/sample/1", "/api/run/..%2f..",
+             "/api/run/done/sample/..%2frun.json", "/api/run/done/sample/1%00", "/api/run/link", "/api/run/done/../live",
+             "//etc/passwd", "/api/run/done%5c..", "/%", "/%zz", "/" + "a" * 3000, "/api/run/a/b/c/d/e/f",
+             "/?" + "a=1&" * 50, "/api/run/done/sample/-1", "/api/run/done/sample/18446744073709551617", "/api/nothing"]:
+    status = s.ask("GET", path)[0]
+    check(f"{path[:40]}: {status}", status in (400, 404, 414))
+check("methods", s.ask("DELETE", "/api/runs")[0] == 405 and s.ask("POST", "/")[0] == 405 and
+      s.ask("GET", "/api/predict")[0] == 405)
+
+# ---- sizes and broken requests
+check("too large", s.json("POST", "/api/predict", bytes(17 << 20))[0] == 413)
+check("too large for JSON", s.json("POST", "/api/sample", b" " * 70000)[0] == 413)
+check("far too large: refused before it is read", b" 413 " in s.raw(
+    b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\nabc")[:20])
+chunk = b"fffff\r\n" + bytes(0xfffff) + b"\r\n"
+endless = s.raw(b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 20 +
+                b"0\r\n\r\n")
+check("chunks without end", b" 413 " in endless[:20])
+for data in [b"", b"\r\n\r\n", b"GET", b"GET / HTTP/9.9\r\n\r\n", b"\x00\xff" * 500, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 9000,
+             b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+             b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\nhalf",
+             b"POST /api/sample HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200)]:
+    got = s.raw(data)
+    check(f"{data[:24]!r}: {got[:30]!r}", got == b"" or got.startswith(b"HTTP/1."))
+
+# ---- many clients, and those that vanish or read nothing
+before = s.memory()
+slow = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(20)]
+for k in slow:
+    k.send(b"GET /api/runs HTTP/1.1\r\nHost: loc")
+sleepers = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(20)]
+for k in sleepers:
+    k.send(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+for _ in range(5):
+    k = socket.create_connection(("127.0.0.1", s.port))
+    body = b'{"steps": 200}'
+    k.send(b"POST /api/sample?model=done HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nContent-Length: %d\r\n"
+           b"\r\n%s" % (len(body), body))
+    time.sleep(0.1)
+    k.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    k.close()
+with concurrent.futures.ThreadPoolExecutor(200) as pool:
+    codes = list(pool.map(lambda _: s.ask("POST", "/api/predict?model=done", PICTURE)[0], range(400)))
+check(f"200 clients at once are answered or refused: {({c: codes.count(c) for c in codes})}",
+      set(codes) <= {200, 429, 503} and codes.count(200) >= 100)
+start, times = time.time(), []
+c = http.client.HTTPConnection("127.0.0.1", s.port)
+for i in range(arg.many):
+    t = time.time()
+    c.request("POST", "/api/predict?model=done" if i % 4 else "/api/predict?model=done&noise=0.1", PICTURE)
+    a = c.getresponse()
+    a.read()
+    times.append(time.time() - t)
+    if i == arg.many // 10:
+        before = max(before, s.memory())
+times.sort()
+print(f"    {arg.many} predictions: {arg.many / (time.time() - start):.0f} per second, median "
+      f"{1e3 * times[len(times) // 2]:.2f} ms, 99 % {1e3 * times[int(len(times) * .99)]:.2f} ms, "
+      f"{before} kB before, {s.memory()} kB after")
+check("memory is flat", SLOW > 1 or s.memory() < before + 6000)
+for k in slow + sleepers:
+    k.close()
+
+# ---- stopping a run, and the server
+check("a finished run cannot be stopped", s.json("POST", "/api/run/done/stop")[0] == 409)
+check("the page stops a run", s.json("POST", "/api/run/live/stop")[1].get("stopping") is True)
+for _ in range(200 * SLOW):
+    if s.json("GET", "/api/run/live")[1]["state"] == "stopped":
+        break
+    time.sleep(0.1)
+run = s.json("GET", "/api/run/live")[1]
+check("it is seen to have stopped", run["state"] == "stopped" and "stop" in run["messages"][-1]["message"])
+check("SIGINT ends the server within seconds", s.close() == 130)
+
+# ---- other machines need a token; a model file alone has no runs
+s = Server("runs/done/best.safetensors", "--host", "0.0.0.0")
+check("a token is printed", s.token and len(s.token) == 32)
+auth = {"Authorization": "Bearer " + s.token}
+check("without it nothing", s.json("GET", "/api/runs")[0] == 401 and s.ask("GET", "/")[0] == 401 and
+      s.json("GET", "/api/runs", headers={"Authorization": "Bearer " + "0" * 32})[0] == 401)
+check("with it everything", s.json("GET", "/api/runs", headers=auth)[1]["runs"] == [] and
+      s.json("POST", "/api/predict", PICTURE, auth)[0] == 200)
+status, head, _ = s.ask("GET", "/?token=" + s.token)
+cookie = head.get("Set-Cookie", "")
+check("the browser gets a cookie", status == 303 and "HttpOnly" in cookie and "SameSite=Strict" in cookie)
+check("which is enough", s.ask("GET", "/api/model", headers={"Cookie": "a=b; " + cookie.split(";")[0]})[0] == 200)
+check("a name that someone made point here", s.json("GET", "/api/runs", headers={**auth, "Host": "evil.example"})[0] == 421)
+s.close()
+print(f"{failed} failed")
+sys.exit(failed > 0)
