@@ -1,7 +1,6 @@
 // http_mhd.c - the module jempp-serve.so: http.h by libmicrohttpd. One thread carries all
 // connections; a request that waits for its answer is suspended. The only user of libmicrohttpd.
 #include "serve/http.h"
-#include <arpa/inet.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
