@@ -279,7 +279,7 @@ static void feed_state(const uint8_t *data, size_t n) {
         Set train, valid;
         config_defaults(&c);
         if (config_text(&c, tiny, strlen(tiny), "fuzz", &err) ||
-            run_images(&c, &train, &valid, &err) ||
+            run_images(&c, NULL, &train, &valid, &err) ||
             dev_open(&dev, "ref", &(DevOpts){ .threads = 1 }, NULL, &err) ||
             trainer_open(&t, &dev, &c, &train, 1, &err))
             fprintf(stderr, "%s\n", err.msg), abort();

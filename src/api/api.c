@@ -362,8 +362,8 @@ static void describe_half(FILE *f, const Set *s, Half half) {
             most, s->from);
 }
 
-static char *data_check_text(const Config *c, const char *name, Err *err) {
-    const DataOpts o = data_opts(c);
+static char *data_check_text(const Config *c, const char *name, const Events *ev, Err *err) {
+    const DataOpts o = data_opts(c, ev);
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -392,14 +392,14 @@ static char *inception_text(const Config *c, Err *err) {
 static char *data_fetch_text(const Config *c, const char *name, const Events *ev, Err *err) {
     if (data_fetch(name, data_dir(c), c->url[0] ? c->url : NULL, ev, err)) return NULL;
     if (!strcmp(name, "inception")) return inception_text(c, err);
-    return data_check_text(c, name, err);
+    return data_check_text(c, name, ev, err);
 }
 
 static char *data_text(const JemppOptions *o, const Events *ev, Err *err) {
     const char *what = jempp_file(o, 0), *name = jempp_file(o, 1);
     if (what && !strcmp(what, "list") && !name) return data_list_text(&o->cfg, err);
     if (what && !strcmp(what, "check") && o->n_file == 2)
-        return data_check_text(&o->cfg, name, err);
+        return data_check_text(&o->cfg, name, ev, err);
     if (what && !strcmp(what, "fetch") && o->n_file == 2)
         return data_fetch_text(&o->cfg, name, ev, err);
     err_set(err, ERR_ARG, "data %s: expected %s", what ? what : "", o->command->names);

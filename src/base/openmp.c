@@ -40,7 +40,8 @@ static struct {
 
 // ---- one thread ---------------------------------------------------------------------------------
 
-static _Thread_local long left_from, left_to; // of a loop that began together with its parallel part
+// What is left of a loop that began together with its parallel part.
+static _Thread_local long left_from, left_to;
 
 static void one_parallel(Body *body, void *data, unsigned threads, unsigned flags) {
     (void)threads, (void)flags;
@@ -113,7 +114,10 @@ static void *load_with_short_spin(const char *library) {
 }
 
 static void load(void) {
-    const struct { const char *name; void **function; } part[] = {
+    const struct {
+        const char *name;
+        void **function;
+    } part[] = {
         { "GOMP_parallel", (void **)&gomp.parallel },
         { "GOMP_parallel_loop_nonmonotonic_dynamic", (void **)&gomp.parallel_loop },
         { "GOMP_loop_nonmonotonic_dynamic_start", (void **)&gomp.loop_start },

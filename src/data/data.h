@@ -27,6 +27,7 @@ typedef struct {
     int         side;               // for folder: and shapes; 0: 32
     int         channels;           // for folder:; 0: 3
     uint64_t    seed;               // for shapes and the held-out part of a folder without test/
+    const Events *events;           // shows how far folder: is read, and can stop it; may be NULL
 } DataOpts;
 
 // Names: cifar10 cifar100 svhn mnist fashion-mnist shapes folder:DIR cifar-file:FILE

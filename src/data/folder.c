@@ -163,21 +163,24 @@ static int list_class(Pictures *p, const char *dir, const char *name, int y, con
     return rc;
 }
 
-static int decode_all(Set *s, const Pictures *p, Err *err) {
+static int decode_all(Set *s, const Pictures *p, const Events *ev, Err *err) {
     if (set_alloc(s, p->n, err)) return -1;
+    Loop loop = loop_begin(ev, p->n, "pictures", "reading");
     const size_t bytes = (size_t)s->c * (size_t)s->side * (size_t)s->side;
     Err first = { 0 };
     _Atomic int failed = 0;
-    #pragma omp parallel for schedule(dynamic, 16)
+    #pragma omp parallel for schedule(dynamic)
     for (size_t i = 0; i < p->n; i++) {
         Err e = { 0 };
         s->y[i] = p->y[i];
-        if (failed || !picture_load(s->x + i * bytes, p->path[i], s->c, s->side, &e)) continue;
+        if (loop_stopped(&loop) || failed ||
+            !picture_load(s->x + i * bytes, p->path[i], s->c, s->side, &e))
+            continue;
         failed = 1;
         #pragma omp critical
         err_set(&first, e.kind, "%s", e.msg);
     }
-    return failed ? err_set(err, first.kind, "%s", first.msg) : 0;
+    return failed ? err_set(err, first.kind, "%s", first.msg) : loop_end(&loop, err);
 }
 
 // A half of its own is a folder of folders: a class of pictures may well be called "train".
@@ -221,7 +224,7 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     if (!rc) rc = arena_ok(&p.arena, s->name, err);
     if (!rc && p.n == 0)
         rc = err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
-    if (!rc) rc = decode_all(s, &p, err);
+    if (!rc) rc = decode_all(s, &p, o->events, err);
     arena_free(&p.arena);
     return rc;
 }
@@ -242,14 +245,14 @@ static int pictures_in(Pictures *p, const char *dir, Err *err) {
     return rc ? rc : arena_ok(&p->arena, dir, err);
 }
 
-int read_pictures(Set *s, const char *dir, int c, int side, Err *err) {
-    const DataOpts o = { .side = side, .channels = c };
+int read_pictures(Set *s, const char *dir, int c, int side, const Events *ev, Err *err) {
+    const DataOpts o = { .side = side, .channels = c, .events = ev };
     if (is_half(dir, "test")) return read_folder(s, dir, HALF_TEST, &o, err);
     Pictures p = { 0 };
     int rc = pictures_in(&p, dir, err);
     *s = (Set){ .arena = s->arena, .c = c, .side = side, .classes = 1 };
     snprintf(s->from, sizeof s->from, "%s", dir);
-    if (!rc) rc = number_names(s, err) || decode_all(s, &p, err);
+    if (!rc) rc = number_names(s, err) || decode_all(s, &p, ev, err);
     arena_free(&p.arena);
     return rc;
 }

@@ -63,7 +63,7 @@ static int read_set(Set *s, const char *name, const Set *in, const DataOpts *o, 
     if (strncmp(name, "folder:", 7) != 0 || !name[7]) return set_load(s, name, HALF_TEST, o, err);
     *s = (Set){ 0 };
     snprintf(s->from, sizeof s->from, "%s", name + 7);
-    return read_pictures(s, name + 7, in->c, in->side, err);
+    return read_pictures(s, name + 7, in->c, in->side, o->events, err);
 }
 
 int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o, Err *err) {

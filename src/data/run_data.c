@@ -1,16 +1,17 @@
 // run_data.c - see run_data.h.
 #include "data/run_data.h"
 
-DataOpts data_opts(const Config *c) {
+DataOpts data_opts(const Config *c, const Events *ev) {
     return (DataOpts){ .dir = c->data_dir[0] ? c->data_dir : NULL,
                        .side = c->side,
                        .channels = c->channels,
-                       .seed = (uint64_t)c->seed };
+                       .seed = (uint64_t)c->seed,
+                       .events = ev };
 }
 
 // new_run: a user's options, not those of a run that exists and whose split must stay the same.
-static int split(const Config *c, int new_run, Set *train, Set *valid, Err *err) {
-    const DataOpts o = data_opts(c);
+static int split(const Config *c, int new_run, const Events *ev, Set *train, Set *valid, Err *err) {
+    const DataOpts o = data_opts(c, ev);
     Set all = { 0 };
     if (set_load(&all, c->data, HALF_TRAIN, &o, err)) return -1;
     size_t held_out = (size_t)c->valid_images;
@@ -29,12 +30,12 @@ static int split(const Config *c, int new_run, Set *train, Set *valid, Err *err)
     return rc;
 }
 
-int run_images(const Config *c, Set *train, Set *valid, Err *err) {
-    return split(c, 0, train, valid, err);
+int run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err) {
+    return split(c, 0, ev, train, valid, err);
 }
 
-int new_run_images(const Config *c, Set *train, Set *valid, Err *err) {
-    return split(c, 1, train, valid, err);
+int new_run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err) {
+    return split(c, 1, ev, train, valid, err);
 }
 
 int bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err) {

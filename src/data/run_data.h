@@ -5,12 +5,12 @@
 #include "conf/config.h"
 #include "data/data.h"
 
-DataOpts data_opts(const Config *c);                // points into c
+DataOpts data_opts(const Config *c, const Events *ev);      // points into c; ev may be NULL
 // The images that a run with these options trains and validates on: the same split for everyone who
 // asks. Both sets must be freed, after a failure too.
-int  run_images(const Config *c, Set *train, Set *valid, Err *err);
+int  run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err);
 // The same for a run that begins: more validation images than can be held out are refused.
-int new_run_images(const Config *c, Set *train, Set *valid, Err *err);
+int  new_run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err);
 
 int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);
 void bytes_free(Bytes *b, Dev *dev);

@@ -107,11 +107,13 @@ int draw_shapes(Set *s, Half half, const DataOpts *o, Err *err) {
     s->class_name = arena_alloc(&s->arena, (size_t)s->classes, sizeof *s->class_name);
     if (set_alloc(s, half == HALF_TRAIN ? 5000 : 1000, err)) return -1;
     memcpy(s->class_name, SHAPE_NAME, sizeof SHAPE_NAME);
+    Loop loop = loop_begin(o->events, 0, "", "");
     #pragma omp parallel for
     for (size_t i = 0; i < s->n; i++) {
+        if (loop_stopped(&loop)) continue;
         const Rng k = { o->seed, RNG_SHAPES, half, (uint32_t)i };
         s->y[i] = (int)(i % 10);
         draw_shape(s->x + i * 3 * (size_t)s->side * (size_t)s->side, s->side, s->y[i], k);
     }
-    return 0;
+    return loop_end(&loop, err);
 }

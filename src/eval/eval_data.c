@@ -28,7 +28,7 @@ static int same_kind(const Evaluation *e, const Set *s, Err *err) {
 }
 
 DataOpts eval_data_opts(const Evaluation *e) {
-    DataOpts o = data_opts(&e->m->cfg);
+    DataOpts o = data_opts(&e->m->cfg, e->ev);
     o.side = e->m->net.spec.side;
     o.channels = e->m->net.spec.channels;
     return o;
@@ -57,7 +57,7 @@ int eval_load_ood(Evaluation *e, Err *err) {
 // The images that the run held out, for the option that asks for them.
 int eval_load_valid(const Evaluation *e, const char *option, Set *valid, Err *err) {
     Set train = { 0 };
-    const int rc = run_images(&e->m->cfg, &train, valid, err);
+    const int rc = run_images(&e->m->cfg, e->ev, &train, valid, err);
     set_free(&train);
     if (rc) return err_prefix(err, "%s", option);
     if (!valid->n)

@@ -344,13 +344,15 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
     t->state = dev->be.alloc(dev, sizeof(StepState), "the step");
     objective(t);
     if (dev_check(dev, err) || net_alloc(&t->net, dev, err) ||
-        net_init(&t->net, (uint64_t)c->seed, err) || bytes_upload(&t->data, dev, train, err) ||
-        open_schedule(t, err))
+        net_init(&t->net, (uint64_t)c->seed, err) || stopped(dev->events, err) ||
+        bytes_upload(&t->data, dev, train, err) || open_schedule(t, err))
         return -1;
     if (has_chains(t) &&
         (starts_open(&t->starts, dev, c->start, &t->data, train->x, train->y, train->classes,
                      err) ||
-         replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err)))
+         stopped(dev->events, err) ||
+         replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err) ||
+         stopped(dev->events, err)))
         return -1;
     if (open_batches(t, err) || open_passes(t, err) || optim_open(&t->optim, &t->net, err))
         return -1;

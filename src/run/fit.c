@@ -138,15 +138,15 @@ static int fit_loop(TrainRun *r, int *stopped, Err *err) {
 
 static int load_data(TrainRun *r, Err *err) {
     const Config *c = &r->cfg;
-    const DataOpts o = data_opts(c);
+    const DataOpts o = data_opts(c, r->ev);
     Err none = { 0 };
-    if (c->resume ? run_images(c, &r->train, &r->valid, err)
-                  : new_run_images(c, &r->train, &r->valid, err))
+    if (c->resume ? run_images(c, r->ev, &r->train, &r->valid, err)
+                  : new_run_images(c, r->ev, &r->train, &r->valid, err))
         return -1;
     if (strncmp(c->data, "cifar-file:", 11) == 0 ||
         set_load(&r->test, c->data, HALF_TEST, &o, &none))
         r->test.n = 0;
-    return 0;
+    return stopped(r->ev, err);
 }
 
 static int start_weights(TrainRun *r, Err *err) {
@@ -240,6 +240,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     r->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = fit_open(r, err);
+    if (rc && r->lock >= 0 && !c->resume) run_folder_drop(r->out);
     if (!rc) rc = fit_loop(r, &result->stopped, err);
     if (r->log.f) fflush(r->log.f);
     snprintf(result->out, sizeof result->out, "%s", r->out);

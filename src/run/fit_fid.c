@@ -41,7 +41,7 @@ void run_fid_close(TrainRun *r) {
 
 // The network, and the features of the training set: of all its images, as `jempp eval` has it.
 static int fid_open(TrainRun *r, Err *err) {
-    const DataOpts o = data_opts(&r->cfg);
+    const DataOpts o = data_opts(&r->cfg, r->ev);
     ImageSource s;
     r->fid = calloc(1, sizeof *r->fid);
     if (!r->fid) return err_set(err, ERR_MEM, "out of memory for FID");

@@ -68,6 +68,12 @@ int run_folder_choose(char *dst, size_t n, const Config *c, Err *err) {
     return dir_make(dst, err);
 }
 
+void run_folder_drop(const char *dir) {
+    char samples[RUN_PATH];
+    if (!run_path(samples, dir, RUN_SAMPLES, NULL)) rmdir(samples);
+    rmdir(dir);
+}
+
 // The lock is on the folder itself, so that no lock file is left behind however the run ends.
 int run_folder_lock(const char *dir, int resume, int *lock, Err *err) {
     char last[RUN_PATH], prev[RUN_PATH], samples[RUN_PATH];

@@ -39,4 +39,6 @@ int run_folder_lock(const char *dir, int resume, int *lock, Err *err);
 // Whether a stop was requested by the file RUN_STOP; run_stop_clear removes the request.
 int  run_stop_requested(const char *dir);
 void run_stop_clear(const char *dir);
+// Removes the folder and what locking it made, as far as they are empty.
+void run_folder_drop(const char *dir);
 #endif

@@ -99,7 +99,7 @@ static int open_starts(Sampler *s, Model *m, StartKind kind, const Events *ev, E
                                  (int)tensor_len(&m->net.act[0]), 0, NULL, NULL, err);
     Set set = { 0 }, valid = { 0 };
     Err none = { 0 };
-    const int usable = !run_images(&m->cfg, &set, &valid, &none) && set.c == spec->channels &&
+    const int usable = !run_images(&m->cfg, ev, &set, &valid, &none) && set.c == spec->channels &&
                        set.side == spec->side && set.classes == spec->classes;
     set_free(&valid);
     int rc = stopped(ev, err);

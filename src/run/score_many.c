@@ -40,11 +40,11 @@ static int open_files(Source *s, const char *const *name, int n, Err *err) {
     return arena_ok(&s->arena, "file names", err);
 }
 
-static int open_set(Source *s, const Model *m, const char *name, Err *err) {
+static int open_set(Source *s, const Model *m, const char *name, const Events *ev, Err *err) {
     const NetSpec *spec = &m->net.spec;
     char base[256];
     const size_t n = strlen(name), cut = n > 5 && !strcmp(name + n - 5, ":test") ? n - 5 : n;
-    DataOpts o = data_opts(&m->cfg);
+    DataOpts o = data_opts(&m->cfg, ev);
     o.side = spec->side;
     o.channels = spec->channels;
     if (n >= sizeof base) return err_set(err, ERR_ARG, "%.80s...: name too long", name);
@@ -59,12 +59,13 @@ static int open_set(Source *s, const Model *m, const char *name, Err *err) {
 }
 
 // The first of n names, and files that follow it; how many, or -1.
-static int open_source(Source *s, const Model *m, const char *const *name, int n, Err *err) {
+static int open_source(Source *s, const Model *m, const char *const *name, int n, const Events *ev,
+                       Err *err) {
     int rc;
     if (!strcmp(*name, "-"))
         return err_set(err, ERR_ARG, "-: a picture from standard input goes without --out");
     if (dir_exists(*name)) rc = list_pictures(&s->arena, *name, &s->path, &s->n, err);
-    else if (!file_exists(*name)) rc = open_set(s, m, *name, err);
+    else if (!file_exists(*name)) rc = open_set(s, m, *name, ev, err);
     else return open_files(s, name, n, err) ? -1 : (int)s->n;
     return rc ? -1 : 1;
 }
@@ -84,23 +85,28 @@ static int label_of(const Model *m, const char *path) {
 // ---- batches --------------------------------------------------------------------------------
 
 // Decodes pictures from .. from + n; the bytes of those that can be read are in their places.
-static void load_pictures(Bulk *b, const Source *s, size_t from, int n) {
+// Nonzero: a stop was asked for, and they are not complete.
+static int load_pictures(Bulk *b, const Source *s, size_t from, int n) {
     const NetSpec *spec = &b->m->net.spec;
     const size_t dim = tensor_len(&b->m->net.act[0]);
+    Loop loop = loop_begin(b->ev, 0, "", "");
     #pragma omp parallel for schedule(dynamic)
     for (int i = 0; i < n; i++) {
         b->why[i] = (Err){ 0 };
+        if (loop_stopped(&loop)) continue;
         (void)picture_load(b->bytes + (size_t)i * dim, s->path[from + (size_t)i], spec->channels,
                            spec->side, &b->why[i]);
     }
+    return loop_end(&loop, NULL);
 }
 
 static int load_batch(Bulk *b, const Source *s, size_t from, int n, Err *err) {
     const size_t dim = tensor_len(&b->m->net.act[0]);
     const uint8_t *bytes = s->path ? b->bytes : s->set.x + from * dim;
     int readable = 0;
-    if (s->path) load_pictures(b, s, from, n);
+    if (s->path) b->result->stopped = load_pictures(b, s, from, n) != 0;
     else memset(b->why, 0, (size_t)n * sizeof *b->why);
+    if (b->result->stopped) return 0;
     for (int i = 0; i < n; i++) {
         if (b->why[i].kind && b->strict) return err_set(err, b->why[i].kind, "%s", b->why[i].msg);
         if (b->why[i].kind) continue;
@@ -128,6 +134,7 @@ static int score_source(Bulk *b, const Source *s, Err *err) {
     for (size_t i = 0; i < s->n && !b->result->stopped;) {
         const int n = s->n - i < (size_t)b->batch ? (int)(s->n - i) : b->batch;
         if (load_batch(b, s, i, n, err)) return -1;
+        if (b->result->stopped) break;
         add_rows(b, s, i, n);
         i += (size_t)n;
         tell_progress(b->ev, b->result->images, b->total, "images", "");
@@ -144,7 +151,7 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, const char *o
     if (!b->source) return err_set(err, ERR_MEM, "out of memory for names");
     for (int i = 0, taken; i < n_name; i += taken) {
         Source *s = &b->source[b->n_source++];
-        taken = open_source(s, b->m, name + i, n_name - i, err);
+        taken = open_source(s, b->m, name + i, n_name - i, b->ev, err);
         if (taken < 0) return -1;
         b->total += s->n;
     }
