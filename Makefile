@@ -109,7 +109,7 @@ objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
 PLOT_SRC := src/base/plot_cairo.c
 HTTP_SRC := src/serve/http_mhd.c
 LIB_SRC  := $(filter-out $(PLOT_SRC) $(HTTP_SRC),$(foreach r,base conf net data jem run report eval serve api,$(wildcard src/$(r)/*.c)) \
-            $(wildcard src/dev/backend.c src/dev/dense.c src/dev/ref.c src/dev/comm.c))
+            $(wildcard src/dev/backend.c src/dev/dense.c src/dev/singular.c src/dev/ref.c src/dev/comm.c))
 CLI_SRC  := $(wildcard src/cli/*.c)
 PAGE     := $(sort $(wildcard src/serve/page/*))
 PRESETS  := $(sort $(wildcard presets/*.conf))
@@ -348,7 +348,7 @@ $(OBJ)/base/version.o: $(OBJ)/revision
 $(OBJ)/base/version.o: DEFINE = -DJEMPP_NUMBER='"$(VERSION)"' $(if $(REVISION),-DJEMPP_REVISION='"$(REVISION)"')
 $(OBJ)/base/module.o: $(OBJ)/places
 $(OBJ)/base/module.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_DIR)"' -DJEMPP_MODULES_NEAR='"$(MODULE_NEAR)"'
-$(call objects,$(CPU_SRC)): DEFINE = $(FAST)
+$(call objects,$(CPU_SRC) src/dev/dense.c src/dev/singular.c): DEFINE = $(FAST)
 $(call objects,$(MPI_SRC)): CC = $(MPI)
 
 $(OBJ)/%.o: src/%.c $(OBJ)/flags

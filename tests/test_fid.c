@@ -41,6 +41,7 @@ static void a_gram_matrix_is_the_product_with_itself(void **state) {
     double *a = random_matrix(N * K, 4), *c = calloc(N * N, sizeof *c),
            *want = calloc(N * N, sizeof *want);
     OK(dense_gram(c, N, K, 0.5, (Dense){ a, K, 1 }, err));
+    dense_mirror(c, N);
     OK(dense_product(want, N, N, N, K, 0.5, (Dense){ a, K, 1 }, (Dense){ a, K, 1 }, err));
     for (size_t i = 0; i < N * N; i++) assert_close(c[i], want[i], 1e-14);
     free(a), free(c), free(want);
@@ -58,6 +59,7 @@ static void a_factor_gives_the_matrix_back_and_shows_its_rank(void **state) {
         OK(dense_factor(s, N, f, &rank, err));
         assert_true(rank >= (k < N ? k : N) && rank < (k < N ? k + 8 : N + 1));
         OK(dense_gram(keep, N, rank, -1, (Dense){ f, 1, N }, err));
+        dense_mirror(keep, N);
         for (size_t i = 0; i < N * N; i++) assert_close(keep[i], 0, 1e-12);
         free(a), free(s), free(keep), free(f);
     }
@@ -66,7 +68,8 @@ static void a_factor_gives_the_matrix_back_and_shows_its_rank(void **state) {
 // d_1 .. d_n on the diagonal between two reflections: its singular values are |d_i|.
 static void singular_values_of_a_reflected_diagonal(void **state) {
     (void)state;
-    const size_t shapes[][2] = { { 1, 1 }, { 40, 40 }, { 70, 33 }, { 20, 51 } };
+    const size_t shapes[][2] = { { 1, 1 },   { 2, 2 },   { 32, 32 },  { 33, 33 },
+                                 { 40, 40 }, { 70, 33 }, { 20, 51 }, { 150, 131 } };
     for (size_t s = 0; s < LEN(shapes); s++) {
         const size_t m = shapes[s][0], n = shapes[s][1], k = m < n ? m : n;
         double *a = calloc(m * n, sizeof *a), *u = random_matrix(m, 6), *v = random_matrix(n, 7),
@@ -102,6 +105,18 @@ static float *features(uint32_t which, size_t n, size_t dim, double shift) {
     return x;
 }
 
+static int kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, int dim, int subsets,
+                  uint64_t seed, Err *err) {
+    const PairOpts o = { .subsets = subsets, .seed = seed };
+    return compare_pairs(k, NULL, x, n, y, m, dim, &o, NULL, err);
+}
+
+static int prdc_of(Prdc *p, const float *y, size_t m, const float *x, size_t n, int dim,
+                   int k, Err *err) {
+    const PairOpts o = { .nearest = k };
+    return compare_pairs(NULL, p, x, n, y, m, dim, &o, NULL, err);
+}
+
 static double fid_of(const float *x, size_t n, const float *y, size_t m, int dim) {
     Moments a, b;
     double found;
@@ -125,7 +140,7 @@ static void check_case(St *st, const char *name) {
     double found[] = { fid_of(x, n, y, m, dim), 0, p.precision, p.recall, p.density, p.coverage };
     if (want[1] > 0) {
         Kid k;
-        OK(kid_of(&k, x, n, y, m, dim, 1, 1, NULL, err));
+        OK(kid_of(&k, x, n, y, m, dim, 1, 1, err));
         assert_int_equal(k.n_all, n);
         found[1] = k.all;
     }
@@ -244,16 +259,93 @@ static void subsets_scatter_around_the_whole(void **state) {
     enum { N = 1500, M = 1200, DIM = 8 };
     float *x = features(22, N, DIM, 0), *y = features(23, M, DIM, 0.1);
     Kid k, again;
-    OK(kid_of(&k, x, N, y, M, DIM, 20, 1, NULL, err));
+    OK(kid_of(&k, x, N, y, M, DIM, 20, 1, err));
     assert_int_equal(k.subsets, 20);
     assert_int_equal(k.size, 1000);
     assert_int_equal(k.n_all, M);
     assert_true(k.sd > 0);
     assert_less(k.sd, 0.2 * k.all);
     assert_close(k.mean, k.all, k.sd);
-    OK(kid_of(&again, x, N, y, M, DIM, 20, 2, NULL, err));
+    OK(kid_of(&again, x, N, y, M, DIM, 20, 2, err));
     assert_true(again.mean != k.mean);
     free(x), free(y);
+}
+
+// (x.y / dim + 1)^3, summed over pairs of images a[i] and b[j] other than an image with itself.
+static double kernels(const float *x, const uint32_t *a, const float *y, const uint32_t *b,
+                      size_t n, size_t dim) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) {
+            if (x == y && a[i] == b[j]) continue;
+            double dot = 0;
+            for (size_t k = 0; k < dim; k++)
+                dot += (double)x[a[i] * dim + k] * (double)y[b[j] * dim + k];
+            dot = dot / (double)dim + 1;
+            sum += dot * dot * dot;
+        }
+    return sum / (double)n / (double)(x == y ? n - 1 : n);
+}
+
+static double squared(const float *x, size_t i, const float *y, size_t j, size_t dim) {
+    double sum = 0;
+    for (size_t k = 0; k < dim; k++) {
+        const double d = (double)x[i * dim + k] - (double)y[j * dim + k];
+        sum += d * d;
+    }
+    return sum;
+}
+
+// The distance of x's image i to its nearest neighbour.
+static double nearest(const float *x, size_t n, size_t i, size_t dim) {
+    double best = INFINITY;
+    for (size_t j = 0; j < n; j++)
+        if (j != i) best = fmin(best, squared(x, i, x, j, dim));
+    return best;
+}
+
+// Sets of more images than are multiplied at a time, and not of the same number.
+static void pairs_of_large_sets_equal_plain_loops(void **state) {
+    (void)state;
+    enum { N = 1230, M = 1040, DIM = 3, SUBSETS = 2 };
+    float *x = features(27, N, DIM, 0), *y = features(28, M, DIM, 0.05);
+    const PairOpts o = { SUBSETS, 1, 5 };
+    Kid kid;
+    Prdc prdc;
+    OK(compare_pairs(&kid, &prdc, x, N, y, M, DIM, &o, NULL, err));
+    double found[SUBSETS + 1], precise = 0, recalled = 0, dense = 0, covered = 0;
+    for (uint32_t s = 0; s <= SUBSETS; s++) {
+        const size_t n = s ? KID_SUBSET : M;
+        uint32_t *a = choose_images(N, n, 5, 2 * s, &(Err){ 0 }),
+                 *b = choose_images(M, n, 5, 2 * s + 1, &(Err){ 0 });
+        found[s] = kernels(x, a, x, a, n, DIM) + kernels(y, b, y, b, n, DIM) -
+                   2 * kernels(x, a, y, b, n, DIM);
+        free(a), free(b);
+    }
+    assert_close(kid.all, found[0], 1e-11);
+    assert_close(kid.mean, (found[1] + found[2]) / 2, 1e-11);
+    double *reach = malloc(N * sizeof *reach);
+    for (size_t i = 0; i < N; i++) reach[i] = nearest(x, N, i, DIM);
+    int *within = calloc(N, sizeof *within);
+    for (size_t j = 0; j < M; j++) {
+        const double own = nearest(y, M, j, DIM);
+        int is_covered = 0, is_found = 0;
+        for (size_t i = 0; i < N; i++) {
+            const double d = squared(x, i, y, j, DIM);
+            within[i] += d < own;
+            is_covered |= d < own;
+            is_found |= d < reach[i];
+        }
+        covered += is_covered;
+        recalled += is_found;
+    }
+    for (size_t i = 0; i < N; i++) precise += within[i] > 0, dense += within[i];
+    assert_close(prdc.precision, precise / N, 1e-12);
+    assert_close(prdc.density, dense / N, 1e-12);
+    assert_close(prdc.recall, recalled / M, 1e-12);
+    assert_close(prdc.coverage, covered / M, 1e-12);
+    assert_true(precise > 0 && precise < N && recalled > 0 && recalled < M);
+    free(x), free(y), free(reach), free(within);
 }
 
 static void samples_far_away_are_not_precise(void **state) {
@@ -300,7 +392,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state) {
     for (int i = 0; i < 2; i++) {
         omp_set_num_threads(i ? 3 : 1);
         fid[i] = fid_of(x, N, y, N, DIM);
-        OK(kid_of(&kid[i], x, N, y, N, DIM, 2, 1, NULL, err));
+        OK(kid_of(&kid[i], x, N, y, N, DIM, 2, 1, err));
         OK(prdc_of(&prdc[i], x, N, y, N, DIM, 5, err));
     }
     omp_set_num_threads(threads);
@@ -322,6 +414,7 @@ int main(void) {
         cmocka_unit_test(sets_of_equal_images_have_a_distance),
         cmocka_unit_test(what_has_no_distance_is_refused),
         cmocka_unit_test(subsets_scatter_around_the_whole),
+        cmocka_unit_test(pairs_of_large_sets_equal_plain_loops),
         cmocka_unit_test(samples_far_away_are_not_precise),
         cmocka_unit_test(scores_of_vague_and_certain_predictions),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),

@@ -1,8 +1,7 @@
 // dense.c - see dense.h.
 //
-// Products are computed in tiles of TILE_M x TILE_N that stay in registers, from panels packed so
-// that a tile reads memory in order. The bidiagonal form is found with one pass that updates the
-// matrix and one that reads it for each column: memory is what limits it.
+// Products are computed in tiles that stay in registers, from panels packed so that a tile reads
+// memory in order. Threads meet twice in a product, however large it is.
 #include "dev/dense.h"
 #include "base/arena.h"
 #include <float.h>
@@ -10,115 +9,64 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE_M = 8, TILE_N = 6, DEPTH = 256, STRIP = 8, PARTS = 16 };
+// A tile has COLS columns and as many rows as the processor's registers hold (Kernel.rows).
+enum { COLS = 8, MAX_ROWS = 12, DEPTH = 256, STRIP = 48, BLOCK_COLS = 512 };
 
-typedef double vec __attribute__((vector_size(8 * TILE_M)));
-typedef double loose __attribute__((vector_size(8 * TILE_M), aligned(8), may_alias));
+// ---- kernels, one for each instruction set -----------------------------------------------------
 
-// ---- kernels, compiled for each instruction set ------------------------------------------------
-
-#define INLINE static inline __attribute__((always_inline))
-
-// out[TILE_N][TILE_M] = sum over k of a[k][i] b[k][j]
-INLINE void tile_body(size_t k, const double *a, const double *b, double *out) {
-    vec c0 = { 0 }, c1 = c0, c2 = c0, c3 = c0, c4 = c0, c5 = c0;
-    for (size_t i = 0; i < k; i++, a += TILE_M, b += TILE_N) {
-        const vec v = *(const loose *)a;
-        c0 += v * b[0];
-        c1 += v * b[1];
-        c2 += v * b[2];
-        c3 += v * b[3];
-        c4 += v * b[4];
-        c5 += v * b[5];
+// c[ROWS][COLS], rows ldc apart, += scale * sum over k of a[k][i] b[k][j], in vectors of WIDE numbers.
+#define TILE(NAME, TARGET, ROWS, WIDE)                                                             \
+    typedef double NAME##_vec __attribute__((vector_size(8 * WIDE), aligned(8), may_alias));       \
+    TARGET static void NAME(size_t k, const double *a, const double *b, double scale, double *c,   \
+                            size_t ldc) {                                                          \
+        enum { VECS = COLS / WIDE };                                                               \
+        NAME##_vec sum[ROWS][VECS], v[VECS];                                                       \
+        UNROLL for (int i = 0; i < ROWS; i++)                                                      \
+            UNROLL for (int j = 0; j < VECS; j++) sum[i][j] = (NAME##_vec){ 0 };                   \
+        for (; k; k--, a += ROWS, b += COLS) {                                                     \
+            UNROLL for (int j = 0; j < VECS; j++) v[j] = ((const NAME##_vec *)b)[j];               \
+            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
+                UNROLL for (int j = 0; j < VECS; j++) sum[i][j] += a[i] * v[j];                    \
+        }                                                                                          \
+        UNROLL for (int i = 0; i < ROWS; i++, c += ldc)                                            \
+            UNROLL for (int j = 0; j < VECS; j++) ((NAME##_vec *)c)[j] += scale * sum[i][j];       \
     }
-    loose *o = (loose *)out;
-    o[0] = c0, o[1] = c1, o[2] = c2, o[3] = c3, o[4] = c4, o[5] = c5;
-}
-
-// row -= a y + b v, then sum += w row
-INLINE void update_body(size_t n, double *row, double a, const double *y, double b, const double *v,
-                        double w, double *sum) {
-    size_t j = 0;
-    for (; j + TILE_M <= n; j += TILE_M) {
-        const vec r =
-            *(const loose *)(row + j) - a * *(const loose *)(y + j) - b * *(const loose *)(v + j);
-        *(loose *)(row + j) = r;
-        *(loose *)(sum + j) += w * r;
-    }
-    for (; j < n; j++) {
-        row[j] -= a * y[j] + b * v[j];
-        sum[j] += w * row[j];
-    }
-}
-
-INLINE double dot_body(size_t n, const double *a, const double *b) {
-    vec s = { 0 }, t = s;
-    size_t j = 0;
-    double sum = 0;
-    for (; j + 2 * TILE_M <= n; j += 2 * TILE_M) {
-        s += *(const loose *)(a + j) * *(const loose *)(b + j);
-        t += *(const loose *)(a + j + TILE_M) * *(const loose *)(b + j + TILE_M);
-    }
-    for (; j < n; j++) sum += a[j] * b[j];
-    s += t;
-    for (int i = 0; i < TILE_M; i++) sum += s[i];
-    return sum;
-}
+#define UNROLL _Pragma("GCC unroll 16")
 
 typedef struct {
-    void (*tile)(size_t, const double *, const double *, double *);
-    void (*update)(size_t, double *, double, const double *, double, const double *, double,
-                   double *);
-    double (*dot)(size_t, const double *, const double *);
-} Kernels;
+    size_t rows;
+    void (*tile)(size_t k, const double *a, const double *b, double scale, double *c, size_t ldc);
+} Kernel;
 
-static void tile_any(size_t k, const double *a, const double *b, double *out) {
-    tile_body(k, a, b, out);
-}
-static void update_any(size_t n, double *row, double a, const double *y, double b, const double *v,
-                       double w, double *sum) {
-    update_body(n, row, a, y, b, v, w, sum);
-}
-static double dot_any(size_t n, const double *a, const double *b) { return dot_body(n, a, b); }
+TILE(tile_any, , 3, 2)
 
 #ifdef __x86_64__
-#define AVX2   __attribute__((target("avx2,fma")))
-#define AVX512 __attribute__((target("avx512f,fma")))
-AVX2 static void tile_avx2(size_t k, const double *a, const double *b, double *out) {
-    tile_body(k, a, b, out);
-}
-AVX2 static void update_avx2(size_t n, double *row, double a, const double *y, double b,
-                             const double *v, double w, double *sum) {
-    update_body(n, row, a, y, b, v, w, sum);
-}
-AVX2 static double dot_avx2(size_t n, const double *a, const double *b) {
-    return dot_body(n, a, b);
-}
-AVX512 static void tile_avx512(size_t k, const double *a, const double *b, double *out) {
-    tile_body(k, a, b, out);
-}
-AVX512 static void update_avx512(size_t n, double *row, double a, const double *y, double b,
-                                 const double *v, double w, double *sum) {
-    update_body(n, row, a, y, b, v, w, sum);
-}
-AVX512 static double dot_avx512(size_t n, const double *a, const double *b) {
-    return dot_body(n, a, b);
-}
+TILE(tile_avx2, __attribute__((target("avx2,fma"))), 6, 4)
+TILE(tile_avx512, __attribute__((target("avx512f,fma"))), MAX_ROWS, 8)
 
-static Kernels kernels(void) {
-    if (__builtin_cpu_supports("avx512f"))
-        return (Kernels){ tile_avx512, update_avx512, dot_avx512 };
+static Kernel kernel_here(void) {
+    if (__builtin_cpu_supports("avx512f")) return (Kernel){ MAX_ROWS, tile_avx512 };
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return (Kernels){ tile_avx2, update_avx2, dot_avx2 };
-    return (Kernels){ tile_any, update_any, dot_any };
+        return (Kernel){ 6, tile_avx2 };
+    return (Kernel){ 3, tile_any };
 }
 #else
-static Kernels kernels(void) { return (Kernels){ tile_any, update_any, dot_any }; }
+static Kernel kernel_here(void) { return (Kernel){ 3, tile_any }; }
 #endif
 
 // ---- products ----------------------------------------------------------------------------------
 
-static size_t panels_of(size_t n, size_t wide) { return (n + wide - 1) / wide; }
+typedef struct {
+    double *c;
+    size_t  ldc, m, n, k;
+    double  scale;
+    Dense   a, b;
+    int     upper;                  // of a symmetric c: tiles that are all below the diagonal are
+    Kernel  kernel;                 // left out
+    double *right;                  // b packed: by panel of COLS rows, [k][COLS] each
+} Product;
+
+static size_t parts_of(size_t n, size_t size) { return (n + size - 1) / size; }
 
 // Columns from .. from + k of rows [wide p, wide p + wide) to dst[k][wide], zeros where no row is.
 static void pack(double *dst, Dense a, size_t rows, size_t p, size_t wide, size_t from, size_t k) {
@@ -135,57 +83,75 @@ static void pack(double *dst, Dense a, size_t rows, size_t p, size_t wide, size_
     }
 }
 
-// c[rows][cols] of the tile at (i, j) += scale * t, or its part on and above c's diagonal.
-static void add_tile(double *c, size_t ldc, size_t i, size_t j, size_t m, size_t n, double scale,
-                     const double *t) {
-    const size_t rows = m - i < TILE_M ? m - i : TILE_M, cols = n - j < TILE_N ? n - j : TILE_N;
+// The tile of c at (i, j), as far as c reaches.
+static void add_tile(const Product *s, size_t i, size_t j, size_t k, const double *left,
+                     const double *right) {
+    const size_t rows = s->m - i < s->kernel.rows ? s->m - i : s->kernel.rows,
+                 cols = s->n - j < COLS ? s->n - j : COLS;
+    double *c = s->c + i * s->ldc + j, t[MAX_ROWS * COLS] = { 0 };
+    if (rows == s->kernel.rows && cols == COLS) {
+        s->kernel.tile(k, left, right, s->scale, c, s->ldc);
+        return;
+    }
+    s->kernel.tile(k, left, right, s->scale, t, COLS);
     for (size_t y = 0; y < rows; y++)
-        for (size_t x = 0; x < cols; x++) c[(i + y) * ldc + j + x] += scale * t[x * TILE_M + y];
+        for (size_t x = 0; x < cols; x++) c[y * s->ldc + x] += t[y * COLS + x];
 }
 
-static int product(double *c, size_t ldc, size_t m, size_t n, size_t k, double scale, Dense a,
-                   Dense b, int upper, Err *err) {
-    const size_t pm = panels_of(m, TILE_M), pn = panels_of(n, TILE_N);
-    const Kernels kernel = kernels();
-    Arena arena = { 0 };
-    double *left = arena_alloc(&arena, pm * TILE_M * DEPTH, sizeof *left),
-           *right = arena_alloc(&arena, pn * TILE_N * DEPTH, sizeof *right);
-    int rc = arena_ok(&arena, "a matrix product", err);
-    for (size_t from = 0; !rc && from < k; from += DEPTH) {
-        const size_t deep = k - from < DEPTH ? k - from : DEPTH;
-        #pragma omp parallel
-        {
-            #pragma omp for nowait
-            for (size_t p = 0; p < pm; p++)
-                pack(left + p * TILE_M * DEPTH, a, m, p, TILE_M, from, deep);
-            #pragma omp for
-            for (size_t p = 0; p < pn; p++)
-                pack(right + p * TILE_N * DEPTH, b, n, p, TILE_N, from, deep);
-            #pragma omp for schedule(dynamic)
-            for (size_t strip = 0; strip < pm; strip += STRIP)
-                for (size_t q = 0; q < pn; q++)
-                    for (size_t p = strip; p < strip + STRIP && p < pm; p++) {
-                        double t[TILE_M * TILE_N];
-                        if (upper && (q + 1) * TILE_N <= p * TILE_M) continue;
-                        kernel.tile(deep, left + p * TILE_M * DEPTH, right + q * TILE_N * DEPTH, t);
-                        add_tile(c, ldc, p * TILE_M, q * TILE_N, m, n, scale, t);
-                    }
-        }
+// Rows [i, i + STRIP) and columns [j, j + BLOCK_COLS) of c. left: room for STRIP x DEPTH.
+static void multiply_block(const Product *s, size_t i, size_t j, double *left) {
+    const size_t rows = s->kernel.rows, end = s->n - j < BLOCK_COLS ? s->n : j + BLOCK_COLS,
+                 panels = parts_of(s->m - i < STRIP ? s->m - i : STRIP, rows);
+    if (s->upper && end <= i) return;
+    for (size_t from = 0; from < s->k; from += DEPTH) {
+        const size_t deep = s->k - from < DEPTH ? s->k - from : DEPTH;
+        for (size_t p = 0; p < panels; p++)
+            pack(left + p * rows * DEPTH, s->a, s->m, i / rows + p, rows, from, deep);
+        for (size_t q = j / COLS; q * COLS < end; q++)
+            for (size_t p = 0; p < panels; p++) {
+                if (s->upper && (q + 1) * COLS <= i + p * rows) continue;
+                add_tile(s, i + p * rows, q * COLS, deep, left + p * rows * DEPTH,
+                         s->right + (q * s->k + from) * COLS);
+            }
     }
-    arena_free(&arena);
-    return rc;
+}
+
+static int product(Product s, Err *err) {
+    const size_t panels = parts_of(s.n, COLS), down = parts_of(s.m, STRIP),
+                 across = parts_of(s.n, BLOCK_COLS);
+    s.kernel = kernel_here();
+    s.right = malloc((panels * s.k + 1) * COLS * sizeof *s.right);
+    if (!s.right) return err_set(err, ERR_MEM, "out of memory for a matrix product");
+    #pragma omp parallel
+    {
+        double left[STRIP * DEPTH];
+        #pragma omp for
+        for (size_t p = 0; p < panels; p++)
+            pack(s.right + p * s.k * COLS, s.b, s.n, p, COLS, 0, s.k);
+        #pragma omp for schedule(dynamic) nowait
+        for (size_t at = 0; at < down * across; at++)
+            multiply_block(&s, at / across * STRIP, at % across * BLOCK_COLS, left);
+    }
+    free(s.right);
+    return 0;
 }
 
 int dense_product(double *c, size_t ldc, size_t m, size_t n, size_t k, double scale, Dense a,
                   Dense b, Err *err) {
-    return product(c, ldc, m, n, k, scale, a, b, 0, err);
+    return product((Product){ c, ldc, m, n, k, scale, a, b, 0, { 0 }, NULL }, err);
 }
 
 int dense_gram(double *c, size_t n, size_t k, double scale, Dense a, Err *err) {
-    if (product(c, n, n, n, k, scale, a, a, 1, err)) return -1;
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < i; j++) c[i * n + j] = c[j * n + i];
-    return 0;
+    return product((Product){ c, n, n, n, k, scale, a, a, 1, { 0 }, NULL }, err);
+}
+
+void dense_mirror(double *c, size_t n) {
+    enum { SIDE = 32 };                                 // so that both parts stay in the cache
+    #pragma omp parallel for schedule(dynamic)
+    for (size_t top = 0; top < n; top += SIDE)
+        for (size_t left = 0; left <= top; left += SIDE)
+            for (size_t i = top; i < top + SIDE && i < n; i++)
+                for (size_t j = left; j < left + SIDE && j < i; j++) c[i * n + j] = c[j * n + i];
 }
 
 // ---- a factor of a positive semi-definite matrix -----------------------------------------------
@@ -195,7 +161,8 @@ static void factor_row(const double *s, size_t n, double *f, size_t block, size_
                        double *left) {
     double *row = f + j * n;
     const double scale = 1 / sqrt(left[pivot]);
-    memcpy(row, s + pivot * n, n * sizeof *row);
+    for (size_t i = 0; i < pivot; i++) row[i] = s[i * n + pivot];   // s has its upper half alone
+    memcpy(row + pivot, s + pivot * n + pivot, (n - pivot) * sizeof *row);
     for (size_t q = block; q < j; q++) {
         const double w = f[q * n + pivot];
         for (size_t i = 0; i < n; i++) row[i] -= w * f[q * n + i];
@@ -229,172 +196,5 @@ int dense_factor(double *s, size_t n, double *f, size_t *rank, Err *err) {
         rc = dense_gram(s, n, *rank - block, -1, (Dense){ f + block * n, 1, n }, err);
     }
     free(left);
-    return rc;
-}
-
-// ---- singular values ---------------------------------------------------------------------------
-
-// Makes x[n] a Householder vector v with v[0] = 1 such that (I - t v v^T) x = (*head, 0, ...);
-// returns t.
-static double householder(double *x, size_t n, double *head) {
-    double most = 0, sum = 0;
-    for (size_t i = 1; i < n; i++) most = fmax(most, fabs(x[i]));
-    const double first = x[0];
-    *head = first;
-    x[0] = 1;
-    if (!(most > 0)) return 0;
-    most = fmax(most, fabs(first));
-    for (size_t i = 1; i < n; i++) sum += x[i] / most * (x[i] / most);
-    sum += first / most * (first / most);
-    *head = -copysign(most * sqrt(sum), first);
-    for (size_t i = 1; i < n; i++) x[i] /= first - *head;
-    return (*head - first) / *head;
-}
-
-typedef struct {                    // a matrix on its way to bidiagonal form
-    double *a;                      // [m][n], m >= n
-    size_t m, n;
-    // what is still to be taken from a: u y^T + x v^T
-    double *u, *y, *x, *v;
-    double *u2, *part;              // the next u; sums of PARTS bands of rows
-    Kernels kernel;
-} Bidiag;
-
-// Brings a up to date to the right of column k, and finds y = a^T u2 there: one pass over memory.
-static void update_and_project(Bidiag *b, size_t k) {
-    const size_t rows = b->m - k, cols = b->n - k - 1;
-    #pragma omp parallel for schedule(dynamic)
-    for (size_t p = 0; p < PARTS; p++) {
-        double *sum = b->part + p * b->n;
-        memset(sum, 0, cols * sizeof *sum);
-        for (size_t i = k + rows * p / PARTS; i < k + rows * (p + 1) / PARTS; i++)
-            b->kernel.update(cols, b->a + i * b->n + k + 1, b->u[i], b->y + k + 1, b->x[i],
-                             b->v + k + 1, b->u2[i], sum);
-    }
-    for (size_t j = 0; j < cols; j++) {
-        double sum = 0;
-        for (size_t p = 0; p < PARTS; p++) sum += b->part[p * b->n + j];
-        b->y[k + 1 + j] = sum;
-    }
-}
-
-// Column k of the matrix becomes d, row k to the right of it e; u, y, x and v are what is then to
-// be taken from the rest.
-static void reduce(Bidiag *b, size_t k, double *d, double *e) {
-    const size_t m = b->m, n = b->n;
-    for (size_t i = k; i < m; i++)
-        b->u2[i] = b->a[i * n + k] - b->u[i] * b->y[k] - b->x[i] * b->v[k];
-    const double t = householder(b->u2 + k, m - k, d);
-    *e = 0;
-    if (k + 1 == n) return;
-    update_and_project(b, k);
-    for (size_t i = k; i < m; i++) b->u[i] = t * b->u2[i];
-    for (size_t j = k + 1; j < n; j++) b->v[j] = b->a[k * n + j] - b->u[k] * b->y[j];
-    const double s = householder(b->v + k + 1, n - k - 1, e);
-    const double along = b->kernel.dot(n - k - 1, b->y + k + 1, b->v + k + 1);
-    #pragma omp parallel for
-    for (size_t i = k; i < m; i++)
-        b->x[i] =
-            s * (b->kernel.dot(n - k - 1, b->a + i * n + k + 1, b->v + k + 1) - b->u[i] * along);
-}
-
-// One implicit QL sweep over d[lo .. hi], e between neighbours, with Wilkinson's shift at lo.
-static void ql_sweep(double *d, double *e, size_t lo, size_t hi) {
-    double g = (d[lo + 1] - d[lo]) / (2 * e[lo]), r = hypot(g, 1), s = 1, c = 1, p = 0;
-    g = d[hi] - d[lo] + e[lo] / (g + copysign(r, g));
-    for (size_t i = hi; i-- > lo;) {
-        double f = s * e[i];
-        const double b = c * e[i];
-        e[i + 1] = r = hypot(f, g);
-        if (!(r > 0)) {                                 // it fell apart here: recover
-            d[i + 1] -= p;
-            e[hi] = 0;
-            return;
-        }
-        s = f / r;
-        c = g / r;
-        g = d[i + 1] - p;
-        r = (d[i] - g) * s + 2 * c * b;
-        p = s * r;
-        d[i + 1] = g + p;
-        g = c * r - b;
-    }
-    d[lo] -= p;
-    e[lo] = g;
-    e[hi] = 0;
-}
-
-// Eigenvalues of the symmetric tridiagonal matrix with diagonal d[n] and e[n - 1] beside it (e has
-// room for n), in place.
-static int tridiagonal(double *d, double *e, size_t n, Err *err) {
-    double most = 0;
-    for (size_t i = 0; i + 1 < n; i++) most = fmax(most, fmax(fabs(d[i]), fabs(e[i])));
-    for (size_t lo = 0; lo < n; lo++)
-        for (int sweep = 0;; sweep++) {
-            size_t hi = lo;
-            while (hi + 1 < n && fabs(e[hi]) > DBL_EPSILON / 4 * most &&
-                   fabs(e[hi]) > DBL_EPSILON / 2 * (fabs(d[hi]) + fabs(d[hi + 1])))
-                hi++;
-            if (hi == lo) break;
-            if (sweep == 100)
-                return err_set(err, ERR_DATA, "singular values of a matrix do not converge");
-            ql_sweep(d, e, lo, hi);
-        }
-    return 0;
-}
-
-static int by_value(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-// The singular values of the bidiagonal matrix with d on the diagonal and e above it: the upper
-// half of the eigenvalues of a tridiagonal matrix with 0 on the diagonal and d1 e1 d2 e2 ... beside
-// it. Nothing is squared, so that round-off is not brought back as a large root.
-static int bidiagonal(const double *d, const double *e, size_t n, double *values, Err *err) {
-    double *diagonal = calloc(2 * n + 1, sizeof *diagonal),
-           *beside = calloc(2 * n + 1, sizeof *beside);
-    int rc = diagonal && beside ? 0 : err_set(err, ERR_MEM, "out of memory for singular values");
-    for (size_t i = 0; !rc && i < n; i++) {
-        beside[2 * i] = d[i];
-        beside[2 * i + 1] = i + 1 < n ? e[i] : 0;
-    }
-    if (!rc) rc = tridiagonal(diagonal, beside, 2 * n, err);
-    if (!rc) {
-        qsort(diagonal, 2 * n, sizeof *diagonal, by_value);
-        for (size_t k = 0; k < n; k++) values[k] = fmax(diagonal[n + k], 0);
-    }
-    free(diagonal);
-    free(beside);
-    return rc;
-}
-
-static int transpose(double **t, const double *a, size_t m, size_t n, Err *err) {
-    *t = malloc(m * n * sizeof **t + 1);
-    if (!*t) return err_set(err, ERR_MEM, "out of memory for a matrix");
-    for (size_t i = 0; i < m; i++)
-        for (size_t j = 0; j < n; j++) (*t)[j * m + i] = a[i * n + j];
-    return 0;
-}
-
-int dense_singular(double *a, size_t m, size_t n, double *values, Err *err) {
-    if (m < n) {
-        double *t;
-        int rc = transpose(&t, a, m, n, err);
-        if (!rc) rc = dense_singular(t, n, m, values, err);
-        free(t);
-        return rc;
-    }
-    Arena arena = { 0 };
-    Bidiag b = { .a = a, .m = m, .n = n, .kernel = kernels() };
-    double **of_m[] = { &b.u, &b.x, &b.u2 }, **of_n[] = { &b.y, &b.v };
-    for (int i = 0; i < 3; i++) *of_m[i] = arena_alloc(&arena, m, sizeof(double));
-    for (int i = 0; i < 2; i++) *of_n[i] = arena_alloc(&arena, n, sizeof(double));
-    b.part = arena_alloc(&arena, PARTS * n, sizeof(double));
-    double *d = arena_alloc(&arena, n, sizeof *d), *e = arena_alloc(&arena, n, sizeof *e);
-    int rc = arena_ok(&arena, "singular values", err);
-    for (size_t k = 0; !rc && k < n; k++) reduce(&b, k, &d[k], &e[k]);
-    if (!rc) rc = bidiagonal(d, e, n, values, err);
-    arena_free(&arena);
     return rc;
 }

@@ -32,19 +32,24 @@ typedef struct {
     size_t n_all;                   // of each set
 } Kid;
 
-// The unbiased squared maximum mean discrepancy with the kernel (x.y / dim + 1)^3. Subsets are of
-// KID_SUBSET images or, where a set is smaller, of that many. Of the larger set, `all` has as many
-// images, chosen by seed, as the smaller one has.
-int  kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, int dim, int subsets,
-            uint64_t seed, const Events *ev, Err *err);
-
 enum { PRDC_NEAREST = 5 };
 typedef struct { double precision, recall, density, coverage; int k; } Prdc;
 
-// Whether samples lie among real images and the other way round: within the distance of a point's
-// k-th neighbour in its own set. Both sets have more than k images.
-int  prdc_of(Prdc *p, const float *real, size_t n, const float *sample, size_t m, int dim, int k,
-             Err *err);
+typedef struct {
+    int      subsets, nearest;      // of Kid; k of Prdc
+    uint64_t seed;                  // chooses the subsets
+} PairOpts;
+
+// What takes every pair of images; `kid` and `prdc` may be NULL.
+// KID is the unbiased squared maximum mean discrepancy with the kernel (x.y / dim + 1)^3. Subsets
+// are of KID_SUBSET images or, where a set is smaller, of that many. Of the larger set, `all` has as
+// many images, chosen by seed, as the smaller one has.
+// Precision and its relatives tell whether samples lie among real images and the other way round:
+// within the distance of a point's k-th neighbour in its own set. Both sets have more than k images.
+int  compare_pairs(Kid *kid, Prdc *prdc, const float *sample, size_t n, const float *reals, size_t m,
+                   int dim, const PairOpts *o, const Events *ev, Err *err);
+// 0, or -1 where a number is not finite.
+int  check_features(const float *x, size_t n, int dim, Err *err);
 
 enum { IS_SPLITS = 10 };
 typedef struct { double mean, sd; int splits; } InceptionScore;   // over splits

@@ -195,12 +195,13 @@ static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uin
     // a choice of samples would be no better than the first: chains have no order
     const size_t most = FID_REFERENCES, n = a->n_x < most ? a->n_x : most,
                  m = b->n_x < most ? b->n_x : most;
-    if (kid_of(&kid, a->x, n, b->x, m, DIM, KID_SUBSETS, seed, ev, err)) return -1;
+    const PairOpts o = { KID_SUBSETS, PRDC_NEAREST, seed };
+    const int enough = n > PRDC_NEAREST && m > PRDC_NEAREST;
+    if (compare_pairs(&kid, enough ? &prdc : NULL, a->x, n, b->x, m, DIM, &o, ev, err)) return -1;
     f->kid = kid.mean;
     f->kid_sd = kid.sd;
     f->kid_all = kid.all;
-    if (n <= PRDC_NEAREST || m <= PRDC_NEAREST) return 0;
-    if (prdc_of(&prdc, b->x, m, a->x, n, DIM, PRDC_NEAREST, err)) return -1;
+    if (!enough) return 0;
     f->precision = prdc.precision;
     f->recall = prdc.recall;
     f->density = prdc.density;
