@@ -7,6 +7,10 @@ set -eu
 jempp=$1 data=$2 weights=$3 out=$4 model=${5-}
 mkdir -p "$out"
 export JEMPP_DATA=$out/cache
+parts() {                                                   # what each part of a comparison took
+    for part in open features statistics fid pairs; do printf ' %s %.2f s' $part "$(number "$1" seconds_$part)"; done
+    echo
+}
 number() { sed -n "s/^ *\"$2\": \([-0-9.e]*\),*$/\1/p" "$1" | head -n 1; }
 
 bad=0
@@ -16,7 +20,7 @@ for precision in tf32 fp32 bf16; do
     result=$out/test-$precision.json
     "$jempp" fid cifar10:test cifar10 --device cuda --data-dir "$data" --inception "$weights" --json \
         ${option[@]+"${option[@]}"} >"$result"
-    echo "$precision: FID $(number "$result" fid), $(number "$result" seconds) s for 60,000 images and the comparison"
+    echo "$precision: FID $(number "$result" fid), $(number "$result" seconds) s for 60,000 images and the comparison:$(parts "$result")"
     within=$([ $precision = tf32 ] && echo 0.01 || echo 0.06)
     awk -v fid="$(number "$result" fid)" -v within="$within" 'BEGIN { d = fid - 3.15; exit !(d <= within && d >= -within) }' ||
         { echo "$precision: expected 3.15 +- $within" && bad=1; }
@@ -26,7 +30,7 @@ done
 rm -rf "$JEMPP_DATA/fid"
 start=$(date +%s.%N)
 "$jempp" fid cifar10 cifar10 --device cuda --data-dir "$data" --inception "$weights" --json >"$out/train.json"
-echo "50,000 images to statistics, start included, and their comparison: $(awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { print b - a }') s"
+echo "50,000 images to statistics, start included, and their comparison: $(awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { print b - a }') s:$(parts "$out/train.json")"
 
 for steps in 40 100 200 400; do
     [ "$model" ] || break

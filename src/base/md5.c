@@ -1,7 +1,6 @@
 // md5.c - see md5.h. Names as in RFC 1321.
 #include "base/md5.h"
 #include <stdio.h>
-#include <string.h>
 
 static const uint32_t K[64] = {
     // floor(2^32 * |sin(i + 1)|)
@@ -22,35 +21,24 @@ static uint32_t little_endian(const uint8_t *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static void mix(uint32_t state[4], const uint8_t block[64]) {
+static void mix(uint32_t *state, const uint8_t block[64]) {
     uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    #pragma GCC unroll 64
     for (int i = 0; i < 64; i++) {
-        uint32_t f;
-        int word;
-        switch (i / 16) {
-        case 0:
-            f = (b & c) | (~b & d);
-            word = i;
-            break;
-        case 1:
-            f = (d & b) | (~d & c);
-            word = (5 * i + 1) % 16;
-            break;
-        case 2:
-            f = b ^ c ^ d;
-            word = (3 * i + 5) % 16;
-            break;
-        default:
-            f = c ^ (b | ~d);
-            word = 7 * i % 16;
-            break;
-        }
-        f += a + K[i] + little_endian(block + 4 * word);
-        const int s = SHIFT[i / 16][i % 4];
+        const int round = i / 16, s = SHIFT[round][i % 4];
+        const int word = (round == 0   ? i
+                          : round == 1 ? 5 * i + 1
+                          : round == 2 ? 3 * i + 5
+                                       : 7 * i) % 16;
+        const uint32_t f = round == 0   ? (b & c) | (~b & d)
+                           : round == 1 ? (d & b) | (~d & c)
+                           : round == 2 ? b ^ c ^ d
+                                        : c ^ (b | ~d),
+                       sum = f + a + K[i] + little_endian(block + 4 * word);
         a = d;
         d = c;
         c = b;
-        b += f << s | f >> (32 - s);
+        b += sum << s | sum >> (32 - s);
     }
     state[0] += a;
     state[1] += b;
@@ -58,26 +46,17 @@ static void mix(uint32_t state[4], const uint8_t block[64]) {
     state[3] += d;
 }
 
-Md5 md5_start(void) { return (Md5){ .state = { 0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476 } }; }
-
-void md5_add(Md5 *m, const void *data, size_t n) {
-    for (const uint8_t *p = data; n > 0;) {
-        const size_t at = m->n % 64, part = n < 64 - at ? n : 64 - at;
-        memcpy(m->block + at, p, part);
-        m->n += part;
-        p += part;
-        n -= part;
-        if (m->n % 64 == 0) mix(m->state, m->block);
-    }
+Md5 md5_start(void) {
+    return (Md5){ .d.state = { 0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476 } };
 }
 
+void md5_add(Md5 *m, const void *data, size_t n) { digest_add(&m->d, mix, data, n); }
+
 void md5_end(Md5 *m, char hex[33]) {
-    const uint64_t bits = m->n * 8;
+    const uint64_t bits = m->d.n * 8;
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)(bits >> (8 * i));
-    md5_add(m, "\x80", 1);
-    while (m->n % 64 != 56) md5_add(m, "", 1);
-    md5_add(m, length, sizeof length);
+    digest_pad(&m->d, mix, length);
     for (int i = 0; i < 16; i++)
-        snprintf(hex + 2 * i, 3, "%02x", (unsigned)(m->state[i / 4] >> (8 * (i % 4)) & 255));
+        snprintf(hex + 2 * i, 3, "%02x", (unsigned)(m->d.state[i / 4] >> (8 * (i % 4)) & 255));
 }

@@ -1,14 +1,9 @@
 // md5.h - MD5 (RFC 1321): tells a damaged download from a whole one. No protection against forgers.
 #ifndef MD5_H
 #define MD5_H
-#include <stddef.h>
-#include <stdint.h>
+#include "base/digest.h"
 
-typedef struct {
-    uint32_t state[4];
-    uint64_t n;                  // bytes so far; the last n % 64 wait in block
-    uint8_t  block[64];
-} Md5;
+typedef struct { Digest d; } Md5;
 
 Md5  md5_start(void);
 void md5_add(Md5 *m, const void *data, size_t n);

@@ -22,53 +22,41 @@ static uint32_t big_endian(const uint8_t *p) {
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | (uint32_t)p[3];
 }
 
-static void mix(uint32_t state[8], const uint8_t block[64]) {
-    uint32_t w[64], v[8];
+static void mix(uint32_t *state, const uint8_t block[64]) {
+    uint32_t w[64], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4],
+                    f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < 16; i++) w[i] = big_endian(block + 4 * (size_t)i);
     for (int i = 16; i < 64; i++) {
         const uint32_t s0 = right(w[i - 15], 7) ^ right(w[i - 15], 18) ^ w[i - 15] >> 3,
                        s1 = right(w[i - 2], 17) ^ right(w[i - 2], 19) ^ w[i - 2] >> 10;
         w[i] = w[i - 16] + s0 + w[i - 7] + s1;
     }
-    memcpy(v, state, sizeof v);
+    #pragma GCC unroll 8
     for (int i = 0; i < 64; i++) {
-        const uint32_t a = v[0], e = v[4];
         const uint32_t s1 = right(e, 6) ^ right(e, 11) ^ right(e, 25),
-                       choice = (e & v[5]) ^ (~e & v[6]), t1 = v[7] + s1 + choice + K[i] + w[i];
+                       choice = (e & f) ^ (~e & g), t1 = h + s1 + choice + K[i] + w[i];
         const uint32_t s0 = right(a, 2) ^ right(a, 13) ^ right(a, 22),
-                       majority = (a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]);
-        memmove(v + 1, v, 7 * sizeof *v);
-        v[4] += t1;
-        v[0] = t1 + s0 + majority;
+                       majority = (a & b) ^ (a & c) ^ (b & c);
+        h = g, g = f, f = e, e = d + t1;
+        d = c, c = b, b = a, a = t1 + s0 + majority;
     }
+    const uint32_t v[8] = { a, b, c, d, e, f, g, h };
     for (int i = 0; i < 8; i++) state[i] += v[i];
 }
 
 Sha256 sha256_start(void) {
-    return (Sha256){ .state = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
-                                0x9b05688c, 0x1f83d9ab, 0x5be0cd19 } };
+    return (Sha256){ .d.state = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+                                  0x9b05688c, 0x1f83d9ab, 0x5be0cd19 } };
 }
 
-void sha256_add(Sha256 *s, const void *data, size_t n) {
-    const uint8_t *p = data;
-    while (n) {
-        const size_t at = s->n % 64, part = n < 64 - at ? n : 64 - at;
-        memcpy(s->block + at, p, part);
-        s->n += part;
-        p += part;
-        n -= part;
-        if (s->n % 64 == 0) mix(s->state, s->block);
-    }
-}
+void sha256_add(Sha256 *s, const void *data, size_t n) { digest_add(&s->d, mix, data, n); }
 
 void sha256_end(Sha256 *s, char hex[65]) {
-    const uint64_t bits = s->n * 8;
+    const uint64_t bits = s->d.n * 8;
     uint8_t length[8];
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)(bits >> (56 - 8 * i));
-    sha256_add(s, "\x80", 1);
-    while (s->n % 64 != 56) sha256_add(s, "", 1);
-    sha256_add(s, length, 8);
-    for (int i = 0; i < 8; i++) snprintf(hex + 8 * (size_t)i, 9, "%08x", s->state[i]);
+    digest_pad(&s->d, mix, length);
+    for (int i = 0; i < 8; i++) snprintf(hex + 8 * (size_t)i, 9, "%08x", s->d.state[i]);
 }
 
 int sha256_file(const char *path, char hex[65], Err *err) {

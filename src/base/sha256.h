@@ -1,15 +1,10 @@
 // sha256.h - SHA-256 (FIPS 180-4).
 #ifndef SHA256_H
 #define SHA256_H
+#include "base/digest.h"
 #include "base/err.h"
-#include <stddef.h>
-#include <stdint.h>
 
-typedef struct {
-    uint32_t state[8];
-    uint64_t n;                  // bytes so far; the last n % 64 wait in block
-    uint8_t  block[64];
-} Sha256;
+typedef struct { Digest d; } Sha256;
 
 Sha256 sha256_start(void);
 void   sha256_add(Sha256 *s, const void *data, size_t n);

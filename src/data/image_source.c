@@ -165,19 +165,24 @@ int source_read(const ImageSource *s, const uint32_t *index, size_t n, uint8_t *
 }
 
 int source_hash(const ImageSource *s, char hex[33], Err *err) {
-    const size_t bytes = 3 * plane(s);
+    enum { PART = 256, PART_BYTES = 16 << 20 };               // images read at a time
+    const size_t bytes = 3 * plane(s), fit = PART_BYTES / bytes + 1,
+                 part = fit < PART ? fit : PART;
     const int32_t shape[] = { s->h, s->w };
-    uint8_t *row = malloc(bytes + 1);
-    if (!row) return err_set(err, ERR_MEM, "out of memory for an image");
+    uint32_t index[PART];
+    uint8_t *rows = malloc(part * bytes);
+    if (!rows) return err_set(err, ERR_MEM, "out of memory for images");
     Md5 md5 = md5_start();
     md5_add(&md5, shape, sizeof shape);
     int rc = 0;
-    for (uint32_t i = 0; !rc && i < s->n; i++) {
-        rc = source_read(s, &i, 1, row, err);
-        md5_add(&md5, row, bytes);
+    for (size_t from = 0; !rc && from < s->n; from += part) {
+        const size_t n = s->n - from < part ? s->n - from : part;
+        for (size_t i = 0; i < n; i++) index[i] = (uint32_t)(from + i);
+        rc = source_read(s, index, n, rows, err);
+        md5_add(&md5, rows, n * bytes);
     }
     md5_end(&md5, hex);
-    free(row);
+    free(rows);
     return rc;
 }
 

@@ -144,12 +144,12 @@ static float time_runs(Dev *dev, const ConvPlan *k, const Trial *t, int runs) {
     return ms / (float)runs;
 }
 
-// Milliseconds of one run; gives up early on what cannot win.
-static float time_plan(Dev *dev, const ConvPlan *k, const Trial *t, float best) {
+// Milliseconds of one run; gives up early on what cannot win. Inference (few) is timed roughly.
+static float time_plan(Dev *dev, const ConvPlan *k, const Trial *t, int few, float best) {
     float ms = time_runs(dev, k, t, 1);
     if (!(ms < INFINITY)) return ms;
     ms = time_runs(dev, k, t, 2);
-    if (ms > 1.5f * best) return ms;
+    if (few || ms > 1.5f * best) return ms;
     for (int i = 0; i < 3; i++) ms = fminf(ms, time_runs(dev, k, t, 8));
     return ms;
 }
@@ -193,7 +193,7 @@ typedef struct {
 // Takes a candidate over where it is faster and right.
 static void consider(Dev *dev, const Conv *c, const ConvPlan *k, const EngineConfig *config,
                      const Trial *t, FastestPlan *best) {
-    const float ms = time_plan(dev, k, t, best->ms);
+    const float ms = time_plan(dev, k, t, c->relu, best->ms);
     if (!(ms < best->ms) || !can_record(dev, k, t) || !is_right(dev, c, k, t)) return;
     best->ms = ms;
     best->plan = *k;

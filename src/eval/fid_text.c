@@ -16,7 +16,7 @@ typedef struct {
     FeatureNet    net;
     FeatureSet    a, b;
     FidFigures    figures;
-    double        seconds;
+    double        seconds, seconds_open;   // in all; for the device and the network
 } Comparison;
 
 // ---- the two sides ------------------------------------------------------------------------------
@@ -59,9 +59,13 @@ static int open_side(FeatureSet *f, Comparison *c, const char *name, int referen
     ImageSource s;
     int has_logits = 0;
     if (feature_is_statistics(name)) return feature_statistics(f, name, c->ev, err);
+    double began = now_seconds();
     if (!c->net.dev.be.name && features_open(&c->net, c->use, err)) return -1;
+    c->seconds_open += now_seconds() - began;
     if (is_run(name) ? open_buffer(&s, c, name, err) : source_open(&s, name, &o, err)) return -1;
+    began = now_seconds();
     int rc = features_prepare(&c->net, &s, &has_logits, err);
+    c->seconds_open += now_seconds() - began;
     if (!rc)
         rc = reference || !has_logits ? feature_reference(f, &c->net, &s, c->ev, err)
                                       : feature_set(f, &c->net, &s, 1, c->ev, err);
@@ -85,7 +89,7 @@ static void warn_of_bias(const Comparison *c) {
 
 static char *as_json(const Comparison *c, Err *err) {
     const FidFigures *f = &c->figures;
-    const struct {
+    const struct Number {
         const char *key;
         double v;
     } number[] = { { "n", f->n },
@@ -100,6 +104,12 @@ static char *as_json(const Comparison *c, Err *err) {
                    { "coverage", f->coverage },
                    { "is", f->is },
                    { "is_sd", f->is_sd } };
+    const struct Number part[] = { { "seconds", c->seconds },
+                 { "seconds_open", c->seconds_open },
+                 { "seconds_features", c->a.seconds_features + c->b.seconds_features },
+                 { "seconds_statistics", c->a.seconds_statistics + c->b.seconds_statistics },
+                 { "seconds_fid", f->seconds_fid },
+                 { "seconds_pairs", f->seconds_pairs } };
     JsonOut j = { .indent = 1 };
     json_open_object(&j, NULL);
     json_put_string(&j, "images", c->a.about);
@@ -112,7 +122,8 @@ static char *as_json(const Comparison *c, Err *err) {
     json_put_string(&j, "device", c->net.dev.be.name);
     json_put_string(&j, "network_precision", c->net.precision);
     json_put_uint(&j, "seed", (uint64_t)c->use->seed);
-    json_put_double(&j, "seconds", c->seconds);
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        json_put_double(&j, part[i].key, part[i].v);
     json_close(&j);
     return json_finish(&j, NULL, err);
 }

@@ -99,20 +99,30 @@ static int batch_open(Batch *b, const FeatureNet *f, int with_logits, Err *err) 
     return arena_ok(&b->arena, "features", err);
 }
 
+static int read_batch(Batch *b, const ImageSource *s, const uint32_t *index, size_t from, size_t n,
+                      Err *err) {
+    for (size_t k = 0; k < n; k++) b->index[k] = index ? index[from + k] : (uint32_t)(from + k);
+    return source_read(s, b->index, n, b->images, err);
+}
+
 int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size_t n, float *x,
                 float *logits, const Events *ev, Err *err) {
     Batch b = { 0 };
     int rc = features_prepare(f, s, NULL, err) || batch_open(&b, f, logits != NULL, err);
+    const size_t most = rc ? 1 : (size_t)f->net.batch;
+    size_t m = n < most ? n : most;
     tell_progress(ev, 0, n, "images", s->about);
+    if (!rc) rc = read_batch(&b, s, index, 0, m, err);
     for (size_t i = 0; !rc && i < n;) {
-        const size_t left = n - i, m = left < (size_t)f->net.batch ? left : (size_t)f->net.batch;
-        for (size_t k = 0; k < m; k++) b.index[k] = index ? index[i + k] : (uint32_t)(i + k);
-        rc = stopped(ev, err) || source_read(s, b.index, m, b.images, err) ||
-             inception_run(&f->net, b.images, (int)m, b.x, b.logits, err);
+        const size_t next = i + m, m_next = n - next < most ? n - next : most;
+        rc = stopped(ev, err) || inception_start(&f->net, b.images, (int)m, err) ||
+             read_batch(&b, s, index, next, m_next, err) ||   // while a GPU computes
+             inception_finish(&f->net, (int)m, b.x, b.logits, err);
         if (rc) break;
         to_floats(x + i * INCEPTION_FEATURES, b.x, m * INCEPTION_FEATURES);
         if (logits) to_floats(logits + i * INCEPTION_CLASSES, b.logits, m * INCEPTION_CLASSES);
-        i += m;
+        i = next;
+        m = m_next;
         tell_progress(ev, i, n, "images", s->about);
     }
     arena_free(&b.arena);

@@ -345,22 +345,22 @@ int inception_open(Inception *in, Dev *dev, const InceptionWeights *weights, int
     return dev_check(dev, err);
 }
 
-int inception_run(Inception *in, const uint8_t *images, int n, real *features, real *logits,
-                  Err *err) {
+int inception_start(Inception *in, const uint8_t *images, int n, Err *err) {
     Dev *dev = in->net.dev;
-    const size_t image = 3 * (size_t)in->h * (size_t)in->w;
+    dev->be.copy_in(dev, in->images, images, (size_t)n * 3 * (size_t)in->h * (size_t)in->w);
+    pass_forward(&in->pass, in->images);
+    return dev_check(dev, err);
+}
+
+int inception_finish(Inception *in, int n, real *features, real *logits, Err *err) {
+    Dev *dev = in->net.dev;
     if (logits && !in->has_logits)
         return err_set(err, ERR_ARG, "these Inception weights have no softmax layer (fc.weight)");
-    for (int i = 0; i < n && !dev->err.kind; i += in->batch) {
-        const size_t m = (size_t)(n - i < in->batch ? n - i : in->batch);  // a short batch last
-        dev->be.copy_in(dev, in->images, images + (size_t)i * image, m * image);
-        pass_forward(&in->pass, in->images);
-        dev->be.copy_out(dev, features + (size_t)i * INCEPTION_FEATURES,
-                         in->pass.act[in->net.features].p, m * INCEPTION_FEATURES * sizeof(real));
-        if (logits)
-            dev->be.copy_out(dev, logits + (size_t)i * INCEPTION_CLASSES, pass_logits(&in->pass)->p,
-                             m * INCEPTION_CLASSES * sizeof(real));
-    }
+    dev->be.copy_out(dev, features, in->pass.act[in->net.features].p,
+                     (size_t)n * INCEPTION_FEATURES * sizeof(real));
+    if (logits)
+        dev->be.copy_out(dev, logits, pass_logits(&in->pass)->p,
+                         (size_t)n * INCEPTION_CLASSES * sizeof(real));
     return dev_check(dev, err);
 }
 

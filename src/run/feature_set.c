@@ -1,6 +1,7 @@
 // feature_set.c - see feature_set.h.
 #include "run/feature_set.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/npz.h"
 #include "base/safetensors.h"
 #include "data/formats.h"
@@ -36,9 +37,13 @@ int feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with_
     snprintf(s->about, sizeof s->about, "%s", from->about);
     int has_logits = 0;
     int rc = features_prepare(f, from, &has_logits, err) ||
-             alloc_rows(s, from->n, with_logits && has_logits, from->y != NULL, err) ||
-             features_of(f, from, NULL, from->n, s->x, s->logits, ev, err) ||
-             moments_of(&s->moments, s->x, from->n, DIM, err);
+             alloc_rows(s, from->n, with_logits && has_logits, from->y != NULL, err);
+    const double began = now_seconds();
+    if (!rc) rc = features_of(f, from, NULL, from->n, s->x, s->logits, ev, err);
+    const double computed = now_seconds();
+    s->seconds_features = computed - began;
+    if (!rc) rc = moments_of(&s->moments, s->x, from->n, DIM, err);
+    s->seconds_statistics = now_seconds() - computed;
     if (!rc && s->y && from->y) memcpy(s->y, from->y, from->n * sizeof *s->y);
     if (rc) feature_set_free(s);
     return rc;
@@ -224,20 +229,23 @@ static int score_of(FidFigures *f, const FeatureSet *s, uint64_t seed, Err *err)
 
 int fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *reference, uint64_t seed,
                 const Events *ev, Err *err) {
-    *f = (FidFigures){ (double)images->moments.n,
-                       (double)reference->moments.n,
-                       NAN,
-                       NAN,
-                       NAN,
-                       NAN,
-                       NAN,
-                       NAN,
-                       NAN,
-                       NAN,
-                       NAN,
-                       NAN };
+    *f = (FidFigures){ .n = (double)images->moments.n,
+                       .n_reference = (double)reference->moments.n,
+                       .kid = NAN,
+                       .kid_sd = NAN,
+                       .kid_all = NAN,
+                       .precision = NAN,
+                       .recall = NAN,
+                       .density = NAN,
+                       .coverage = NAN,
+                       .is = NAN,
+                       .is_sd = NAN };
+    const double began = now_seconds();
     if (frechet_distance(&f->fid, &images->moments, &reference->moments, err)) return -1;
+    const double found = now_seconds();
+    f->seconds_fid = found - began;
     if (images->x && reference->x && pairs_of(f, images, reference, seed, ev, err)) return -1;
+    f->seconds_pairs = now_seconds() - found;
     if (images->logits && images->n_x >= IS_SPLITS && score_of(f, images, seed, err)) return -1;
     return 0;
 }

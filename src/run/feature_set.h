@@ -14,6 +14,7 @@ typedef struct {
     float   *x;                     // [n_x][dim] of all images or of some; NULL: unknown
     float   *logits;                // [n_x][INCEPTION_CLASSES], or NULL
     int     *y;                     // [n_x], or NULL
+    double   seconds_features, seconds_statistics;   // that it took; 0 from a file or the cache
 } FeatureSet;
 
 // Everything about a source's images; labels where it has them.
@@ -33,6 +34,7 @@ typedef struct {                    // of `n` images; NaN: cannot be computed fr
     double fid, kid, kid_sd, kid_all;
     double precision, recall, density, coverage;
     double is, is_sd;
+    double seconds_fid, seconds_pairs;   // that FID took, and what compares pairs of images
 } FidFigures;
 
 int  fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *reference,
