@@ -1,6 +1,7 @@
 // folder.c - folders of pictures, one subfolder per class; see formats.h.
 #include "base/file.h"
 #include "base/image.h"
+#include "base/loop.h"
 #include "base/rng.h"
 #include "data/formats.h"
 #include <dirent.h>

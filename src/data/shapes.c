@@ -1,4 +1,5 @@
 // shapes.c - a generated set: ten kinds of coloured shapes; see formats.h.
+#include "base/loop.h"
 #include "base/rng.h"
 #include "data/formats.h"
 #include <math.h>

@@ -1,6 +1,7 @@
 // score_many.c - see score_many.h.
 #include "run/score_many.h"
 #include "base/file.h"
+#include "base/loop.h"
 #include "data/formats.h"
 #include "data/run_data.h"
 #include <stdlib.h>
