@@ -123,6 +123,14 @@ typedef struct { uint64_t images, unreadable; int stopped; } JemppPredicted;
 JEMPP_API int    jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
                                      JemppPredicted *result, JemppErr *err);
 
+// The same row by row, of the names number `from` to `from` + n - 1 of the options. p->file, which
+// is SET[INDEX] for an image of a set, lasts as long as the call. error: why a picture could not be
+// read, else NULL; then nothing but p->file is known.
+typedef void JemppOnPrediction(void *ctx, const JemppPrediction *p, const char *error);
+JEMPP_API int    jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n,
+                                    const JemppEvents *ev, JemppOnPrediction *on, void *ctx,
+                                    JemppPredicted *result, JemppErr *err);
+
 // Draws n images as the options say (from, class, steps, ...); class_of[n] (may be NULL) gets the
 // class that each was started as, or -1. The model keeps what sampling needs for the next call.
 JEMPP_API int    jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n,

@@ -61,7 +61,7 @@ expect 2 'did you mean jempp-m10?' train --preset jempp-m1O
 expect 2 'train: stray: one name too many; expected options only' train stray
 expect 2 'expected --out RUN too' train --resume
 expect 2 'sample: expected one run folder or model file' sample
-expect 2 'predict: expected a run folder or model file, then one or more pictures' predict one
+expect 2 'predict: expected a run folder or model file, then one or more pictures or folders' predict one
 grep -qF "found 'one' alone" err || bad "it does not say what was found"
 expect 2 'the file to write' export one
 expect 2 'bench: stray: one name too many; expected options only' bench stray
@@ -115,18 +115,28 @@ expect 0 'samples.png: 10 images' sample run --from centres
 expect 0 'log p(x)+c' predict run grid.png
 expect 1 'nosuch.png' predict run grid.png nosuch.png
 grep -q '^grid.png ' out || bad "a picture that is there was not answered"
+mkdir pics && cp grid.png pics/a.png && echo no >pics/b.png
+expect 1 'b.png: 3 bytes, expected a PNG' predict run pics grid.png
+grep -q '^pics/a.png ' out && grep -q '^grid.png ' out || bad "predict of a folder"
+expect 0 'shapes:test[999]' predict run shapes:test
+expect 1 'pics/c.png: no such file or folder' predict run pics/c.png
 expect 0 '"log_px": ' predict run grid.png --json
 is_json predict --json
 expect 0 'run/report.html: written' report run
 [ ! -e "$(dirname "$jempp")/jempp-plot.so" ] || [ "$(head -c 4 run/curves.png | tail -c 3)" = PNG ] || bad "no curves.png"
 expect 0 'page.html: written' report run --out page.html
+expect 0 'page.html: written' report run --out page.html
+expect 2 'expected a name that ends in .html' report run --out run/best.safetensors
+cp grid.png picture.html
+expect 2 'picture.html: exists and is no HTML page; --force replaces it' report run --out picture.html
+expect 0 'picture.html: written' report run --out picture.html --force
 expect 0 'model.safetensors: written' export run model.safetensors --half
 expect 0 'grid.png' predict model.safetensors grid.png
 "$jempp" predict model.safetensors - <grid.png >out 2>err || bad "a picture from standard input: exit code $?"
 grep -q '^- ' out || bad "a picture from standard input was not answered"
 head -c 100 grid.png | "$jempp" predict model.safetensors - >out 2>err
 [ $? = 1 ] && grep -q 'standard input: not a valid PNG' err || bad "half a picture from standard input"
-mkdir 'klassen' && cp grid.png klassen/北京.png && cp grid.png klassen/größe.png
+mkdir -p klassen && cp grid.png klassen/北京.png && cp grid.png klassen/größe.png
 expect 0 'größe' predict model.safetensors klassen/*.png
 columns() { python3 -c 'import sys, unicodedata as u
 print(sum(2 if u.east_asian_width(c) == "W" else 1 for c in sys.argv[1]))' "$1"; }

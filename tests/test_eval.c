@@ -3,6 +3,7 @@
 // made of besides.
 #include "golden.h"
 #include "jem/robust.h"
+#include "base/text.h"
 #include "eval/eval.h"
 #include "jem/metrics.h"
 #include "data/ood_sets.h"
@@ -631,6 +632,37 @@ static void a_table_cannot_steer_the_terminal(void **state) {
     free(table);
 }
 
+static void columns_of_a_table_align_whatever_the_names(void **state) {
+    (void)state;
+    OodSet set[] = { { .name = "folder:/a/cats", .n = 1 },
+                     { .name = "folder:/a/gr\u00f6\u00dfe \u5317\u4eac", .n = 1 },
+                     { .name = "folder:/a/\u5317\u4eac\u5317\u4eac\u5317\u4eac\u5317\u4eac"
+                               "\u5317\u4eac\u5317\u4eac",
+                       .n = 1 } };
+    EvalResults r = { .model = "m",
+                      .net = "",
+                      .data = "shapes",
+                      .device = "",
+                      .precision = "",
+                      .ood = { .run = { .there = 1 }, .n_set = 3, .set = set } };
+    for (int i = 0; i < 3; i++)
+        set[i].score[SCORE_LOGPX] = (OodScore){ .there = 1, .auroc = 0.5, .fpr95 = 1 };
+    Config c;
+    Err why = { 0 };
+    int rows = 0;
+    config_defaults(&c);
+    char *table = eval_table(&r, &c, &why), *rest = table;
+    for (char *line; (line = strsep(&rest, "\n"));) {
+        char *number = strstr(line, " 0.500");
+        if (!number) continue;
+        *number = 0;
+        assert_int_equal(text_width(line), 40);
+        rows++;
+    }
+    assert_int_equal(rows, 3);
+    free(table);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_equal_scikit_learns),
@@ -646,6 +678,7 @@ int main(void) {
         cmocka_unit_test(refinement_climbs_log_px),
         cmocka_unit_test(slopes_match_finite_differences),
         cmocka_unit_test(a_draw_keeps_the_shares_of_the_classes),
+        cmocka_unit_test(columns_of_a_table_align_whatever_the_names),
         cmocka_unit_test(made_up_sets_are_what_they_say),
         cmocka_unit_test(interpolated_pictures_lie_in_the_middle),
         cmocka_unit_test(a_table_cannot_steer_the_terminal),

@@ -9,6 +9,7 @@
 #include "api/help.h"
 #include "eval/fid_text.h"
 #include "api/info.h"
+#include "api/output.h"
 #include "run/model.h"
 #include "report/report.h"
 #include "report/tensorboard.h"
@@ -296,6 +297,10 @@ char *jempp_info(const JemppOptions *o, JemppErr *err) {
 char *jempp_report(const JemppOptions *o, JemppErr *err) {
     Err e = { 0 };
     char *text = NULL;
+    if (o->cfg.out[0] && output_page(o->cfg.out, o->cfg.force, &e)) {
+        api_fail(err, &e);
+        return NULL;
+    }
     if (!jempp_check_files(o, err))
         text = o->cfg.tensorboard ? tensorboard_write(o->file[0], &e)
                                   : report_write(o->file[0], o->cfg.out, &e);

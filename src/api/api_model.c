@@ -92,22 +92,25 @@ float jempp_score(const Jempp *j, const float *logits, float *p) {
     return model_score(j, logits, p);
 }
 
+// Fills all but `file`; room: [classes].
+static void prediction(const Jempp *j, const float *logits, float *room, JemppPrediction *a) {
+    a->log_px = jempp_score(j, logits, room);
+    a->label = 0;
+    for (int k = 1; k < j->net.spec.classes; k++)
+        if (room[k] > room[a->label]) a->label = k;
+    a->p = room[a->label];
+    a->class_name = j->class_name[a->label];
+    a->in = isnan(j->threshold) ? -1 : a->log_px >= j->threshold;
+}
+
 int jempp_predict(Jempp *j, const float *images, int n, JemppPrediction *out, JemppErr *err) {
     const int C = j->net.spec.classes;
     Err e = { 0 };
     float *logits = malloc(((size_t)n + 1) * (size_t)C * sizeof *logits), *p = logits;
     int rc = logits ? 0 : err_set(&e, ERR_MEM, "out of memory for predictions");
     if (!rc) rc = model_logits(j, images, n, logits + C, &e);
-    for (int i = 0; !rc && i < n; i++) {
-        JemppPrediction *a = &out[i];
-        a->log_px = jempp_score(j, logits + (size_t)(i + 1) * (size_t)C, p);
-        a->label = 0;
-        for (int k = 1; k < C; k++)
-            if (p[k] > p[a->label]) a->label = k;
-        a->p = p[a->label];
-        a->class_name = j->class_name[a->label];
-        a->in = isnan(j->threshold) ? -1 : a->log_px >= j->threshold;
-    }
+    for (int i = 0; !rc && i < n; i++)
+        prediction(j, logits + (size_t)(i + 1) * (size_t)C, p, &out[i]);
     free(logits);
     return rc ? api_fail(err, &e) : 0;
 }
@@ -145,6 +148,37 @@ int jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
     if (!rc)
         rc = score_many(j, c, (const char *const *)o->file + 1, o->n_file - 1, c->out, &events, &r,
                         &e);
+    *result = (JemppPredicted){ r.images, r.unreadable, r.stopped };
+    return rc ? api_fail(err, &e) : 0;
+}
+
+typedef struct {
+    const Jempp *j;
+    float *room;
+    JemppOnPrediction *on;
+    void *ctx;
+} EachRow;
+
+static void on_row(void *ctx, const ScoreRow *row) {
+    const EachRow *e = ctx;
+    char name[400];
+    snprintf(name, sizeof name, "%.300s[%llu]", row->set, (unsigned long long)row->index);
+    JemppPrediction p = { .file = row->file ? row->file : name, .label = -1, .in = -1 };
+    if (row->logits) prediction(e->j, row->logits, e->room, &p);
+    e->on(e->ctx, &p, row->error);
+}
+
+int jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n, const JemppEvents *ev,
+                       JemppOnPrediction *on, void *ctx, JemppPredicted *result, JemppErr *err) {
+    Err e = { 0 };
+    ScoredMany r = { 0 };
+    const Events events = events_of(ev);
+    EachRow each = { j, malloc((size_t)j->net.spec.classes * sizeof(float)), on, ctx };
+    int rc = each.room ? 0 : err_set(&e, ERR_MEM, "out of memory for predictions");
+    if (!rc)
+        rc = score_each(j, &o->cfg, (const char *const *)o->file + from, n, on_row, &each, &events,
+                        &r, &e);
+    free(each.room);
     *result = (JemppPredicted){ r.images, r.unreadable, r.stopped };
     return rc ? api_fail(err, &e) : 0;
 }

@@ -72,6 +72,14 @@ int output_scores(const char *path, int force, Err *err) {
                                                               : 0;
 }
 
+int output_page(const char *path, int force, Err *err) {
+    unsigned char head[12];
+    if (!ends_with(path, ".html") && !ends_with(path, ".htm"))
+        return err_set(err, ERR_ARG, "%s: expected a name that ends in .html", path);
+    if (force || !begins(path, head)) return 0;
+    return strncasecmp((const char *)head, "<!DOCTYPE ht", 12) ? refuse(path, "HTML page", err) : 0;
+}
+
 int output_model(const char *path, const char *source, int force, Err *err) {
     unsigned char head[12];
     ModelFormat type;

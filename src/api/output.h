@@ -11,6 +11,8 @@ int output_is_images(const char *path);
 int output_images(const char *path, int force, Err *err);
 // Scores end in .csv, .jsonl or .npz.
 int output_scores(const char *path, int force, Err *err);
+// A page ends in .html.
+int output_page(const char *path, int force, Err *err);
 // Models end in .safetensors, .pt, .pth or .onnx. source: the file that the model was read from,
 // which is kept too.
 int output_model(const char *path, const char *source, int force, Err *err);

@@ -52,3 +52,8 @@ int text_width(const char *s) {
     }
     return width;
 }
+
+int text_fill(const char *s, int width) {
+    const int own = text_width(s);
+    return own < width ? width - own : 0;
+}

@@ -5,4 +5,6 @@
 // Columns that UTF-8 text takes: combining marks none, East Asian wide characters and emoji two. A
 // byte that is no UTF-8 takes one.
 int text_width(const char *s);
+// Spaces that fill it up to `width` columns, for "%s%*s"; never negative.
+int text_fill(const char *s, int width);
 #endif

@@ -1,19 +1,18 @@
 // cmd_predict.c - jempp predict: the class of pictures, and whether they are in distribution.
 #include "cli/cli.h"
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include <sys/stat.h>
 
-enum { FIRST = 8, AT_ONCE = 64 };       // pictures that go through the network together
 enum { MAX_STDIN = 256 << 20 };
 
 typedef struct {
     Jempp *j;
-    size_t dim;                         // floats of an image
-    float *images;                      // [AT_ONCE][dim]
-    JemppPrediction *answer;            // [files]; of those that could be read, in order
-    int    n;                           // answers
-    int    json, width;                 // width: columns for file names
+    JemppPrediction *answer;            // [n] with --json: of the pictures that could be read
+    int    n, cap;
+    int    json, rc;
+    int    file_width, class_width;     // columns
 } Job;
 
 // All of standard input, which nothing says the length of.
@@ -38,61 +37,84 @@ static char *read_stdin(size_t *n, JemppErr *err) {
     return data;
 }
 
-static int load(const Job *job, const char *file, float *image, JemppErr *err) {
-    if (strcmp(file, "-") != 0) return jempp_load_image(job->j, file, image, err);
-    size_t n = 0;
-    char *data = read_stdin(&n, err);
-    const int rc = !data || jempp_decode_image(job->j, data, n, "standard input", image, err);
-    free(data);
-    return rc;
+static int wider(int width, const char *text) {
+    const int w = jempp_text_width(text);
+    return w > width ? w : width;
 }
 
-static void print_answer(const Job *job, const JemppPrediction *a) {
+static void print_answer(Job *job, const JemppPrediction *a) {
     const char *in = a->in < 0 ? "?" : a->in ? "in" : "out";
-    printf("%s%*s  %s%*s  %8.4f  %10.3f  %s\n", a->file, job->width - jempp_text_width(a->file), "",
-           a->class_name, 14 - jempp_text_width(a->class_name), "", (double)a->p, (double)a->log_px,
+    job->file_width = wider(job->file_width, a->file);
+    printf("%s%*s  %s%*s  %8.4f  %10.3f  %s\n", a->file,
+           job->file_width - jempp_text_width(a->file), "", a->class_name,
+           job->class_width - jempp_text_width(a->class_name), "", (double)a->p, (double)a->log_px,
            in);
 }
 
+static void keep_answer(Job *job, const JemppPrediction *a) {
+    if (job->n == job->cap) {
+        job->cap = job->cap ? 2 * job->cap : 64;
+        JemppPrediction *more = realloc(job->answer, (size_t)job->cap * sizeof *more);
+        if (more) job->answer = more;
+        else job->cap = job->n;
+    }
+    char *name = job->n < job->cap ? strdup(a->file) : NULL;
+    if (!name) {
+        job->rc = cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for predictions" });
+        return;
+    }
+    job->answer[job->n] = *a;
+    job->answer[job->n++].file = name;
+}
+
 // A picture that cannot be read is reported and left out; the others are still answered.
-static int predict_some(Job *job, const JemppOptions *o, int from, int to) {
-    JemppPrediction *answer = job->answer + job->n;
-    int n = 0, rc = EXIT_DONE;
-    for (int i = from; i < to && !cli_stopped(); i++) {
+static void on_answer(void *ctx, const JemppPrediction *a, const char *error) {
+    Job *job = ctx;
+    if (error) {
+        fprintf(stderr, "jempp: %s\n", error);
+        job->rc = EXIT_FAILED;
+    } else if (job->json) keep_answer(job, a);
+    else print_answer(job, a);
+}
+
+static void predict_stdin(Job *job) {
+    const size_t side = (size_t)jempp_side(job->j),
+                 dim = (size_t)jempp_channels(job->j) * side * side;
+    JemppErr err = { 0 };
+    JemppPrediction a = { .file = "-" };
+    size_t n = 0;
+    float *image = malloc(dim * sizeof *image);
+    char *data = image ? read_stdin(&n, &err) : NULL;
+    if (!image) err = (JemppErr){ JEMPP_ERR_MEM, "out of memory for a picture" };
+    if (!data || jempp_decode_image(job->j, data, n, "standard input", image, &err) ||
+        jempp_predict(job->j, image, 1, &a, &err))
+        job->rc = cli_fail(&err);
+    else on_answer(job, &a, NULL);
+    free(data);
+    free(image);
+}
+
+static int is_file(const char *name) {
+    struct stat st;
+    return strcmp(name, "-") != 0 && !stat(name, &st) && S_ISREG(st.st_mode);
+}
+
+// Files that follow each other are read together; a name that is nothing leaves the others alone.
+static void predict_names(Job *job, const JemppOptions *o) {
+    const int names = jempp_n_files(o);
+    JemppEvents ev = cli_events();
+    ev.line = NULL;
+    for (int i = 1, end; i < names && !cli_stopped(); i = end) {
+        for (end = i + 1; end < names && is_file(jempp_file(o, i)) && is_file(jempp_file(o, end));)
+            end++;
         JemppErr err = { 0 };
-        answer[n].file = jempp_file(o, i);
-        if (!load(job, answer[n].file, job->images + (size_t)n * job->dim, &err)) n++;
-        else rc = cli_fail(&err);
+        JemppPredicted r;
+        if (!strcmp(jempp_file(o, i), "-")) predict_stdin(job);
+        else if (jempp_predict_each(job->j, o, i, end - i, &ev, on_answer, job, &r, &err) &&
+                 !cli_stopped())
+            job->rc = cli_fail(&err);
     }
-    if (cli_stopped()) return rc;
-    JemppErr err = { 0 };
-    if (jempp_predict(job->j, job->images, n, answer, &err)) return cli_fail(&err);
-    for (int i = 0; i < n && !job->json; i++) print_answer(job, &answer[i]);
-    job->n += n;
-    return rc;
-}
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-// Batches grow while they are quick, so that Ctrl-C is answered soon whatever the network.
-static int predict_files(Job *job, const JemppOptions *o) {
-    const int files = jempp_n_files(o);
-    int rc = EXIT_DONE;
-    for (int i = 1, n = FIRST, end; i < files && !cli_stopped(); i = end) {
-        const double start = seconds();
-        end = files - i < n ? files : i + n;
-        const int some = predict_some(job, o, i, end);
-        if (some != EXIT_DONE) rc = some;
-        if (n < AT_ONCE && seconds() - start < 0.2) n *= 2;
-    }
-    if (!job->json) return rc;
-    JemppErr err = { 0 };
-    const int printed = cli_print(jempp_predictions_json(job->answer, job->n, &err), &err);
-    return rc ? rc : printed;
+    jempp_terminal_close(&ev);
 }
 
 static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
@@ -111,28 +133,24 @@ static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
 static int predict(Jempp *j, const JemppOptions *o) {
     char out[512];
     if (!jempp_get(o, "out", out, sizeof out) && out[0]) return predict_to_file(j, o, out);
-    const int files = jempp_n_files(o);
-    const size_t side = (size_t)jempp_side(j);
-    Job job = { .j = j, .json = cli_int(o, "json"), .width = 4 };
-    job.dim = (size_t)jempp_channels(j) * side * side;
-    job.images = malloc(AT_ONCE * job.dim * sizeof *job.images);
-    job.answer = calloc((size_t)files, sizeof *job.answer);
-    int rc;
-    if (job.images && job.answer) {
-        for (int i = 1; i < files; i++) {
-            const int width = jempp_text_width(jempp_file(o, i));
-            if (width > job.width) job.width = width;
-        }
-        if (!job.json)
-            printf("%-*s  %-14s  %8s  %10s  %s\n", job.width, "file", "class", "p(y|x)",
-                   "log p(x)+c", "distribution");
-        rc = predict_files(&job, o);
-    } else {
-        rc = cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for pictures" });
+    Job job = { .j = j, .json = cli_int(o, "json"), .file_width = 4, .class_width = 14 };
+    for (int i = 1; i < jempp_n_files(o); i++) {            // a folder's files have longer names
+        const int more = is_file(jempp_file(o, i)) || !strcmp(jempp_file(o, i), "-") ? 0 : 16;
+        const int width = jempp_text_width(jempp_file(o, i)) + more;
+        if (width > job.file_width) job.file_width = width;
     }
-    free(job.images);
+    for (int i = 0; i < jempp_classes(j); i++)
+        job.class_width = wider(job.class_width, jempp_class_name(j, i));
+    if (!job.json)
+        printf("%-*s  %-*s  %8s  %10s  %s\n", job.file_width, "file", job.class_width, "class",
+               "p(y|x)", "log p(x)+c", "distribution");
+    predict_names(&job, o);
+    JemppErr err = { 0 };
+    const int printed =
+        job.json ? cli_print(jempp_predictions_json(job.answer, job.n, &err), &err) : EXIT_DONE;
+    for (int i = 0; i < job.n; i++) free((char *)(uintptr_t)job.answer[i].file);
     free(job.answer);
-    return rc;
+    return job.rc ? job.rc : printed;
 }
 
 CLI_COMMAND(predict, .with_model = predict);

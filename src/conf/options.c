@@ -264,7 +264,7 @@ const OptRow config_rows[] = {
       "no page" },
     { "strict", T_FLAG, AT(strict), "off", 0, 1, NULL, PREDICT, "output",
       "with --out: end at a picture that cannot be read; else it is a row with its error" },
-    { "force", T_FLAG, AT(force), "off", 0, 1, NULL, SAMPLE | EXPORT | PREDICT, "output",
+    { "force", T_FLAG, AT(force), "off", 0, 1, NULL, SAMPLE | EXPORT | PREDICT | REPORT, "output",
       "replace a file of another kind, or the model itself" },
     { "url", T_TEXT, AT(url), "", 0, 0, "URL", DATA, "output",
       "download from this address instead of the publisher's" },

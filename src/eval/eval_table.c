@@ -1,4 +1,5 @@
 // eval_table.c - results for a terminal, beside those of the JEM++ paper where it has any.
+#include "base/text.h"
 #include "data/data.h"
 #include "eval/eval.h"
 #include "report/paper.h"
@@ -45,7 +46,8 @@ static void put_ood(const Printout *t) {
             if (!set->score[k].there) continue;
             snprintf(measure, sizeof measure, "%s:%s", score_name[k], set->name);
             const double beside = paper(t, measure);
-            fprintf(t->f, "  %-24.24s %-9s %9.3f %9.3f", k ? "" : name, score_name[k],
+            if (k) name[0] = 0;
+            fprintf(t->f, "  %s%*s %-9s %9.3f %9.3f", name, text_fill(name, 24), "", score_name[k],
                     set->score[k].auroc, set->score[k].fpr95);
             if (!isnan(beside)) fprintf(t->f, " %9.2f", beside);
             fprintf(t->f, "\n");
@@ -79,8 +81,8 @@ static void put_fid(const Printout *t) {
     for (int k = 0; k < 2; k++)
         for (int i = 0; by_class[k].of->there && by_class[k].of->per_class && i < t->r->n_class;
              i++)
-            fprintf(t->f, "  %s: FID of %-28s %9.2f\n", by_class[k].name, t->r->class_name[i],
-                    by_class[k].of->per_class[i]);
+            fprintf(t->f, "  %s: FID of %s%*s %9.2f\n", by_class[k].name, t->r->class_name[i],
+                    text_fill(t->r->class_name[i], 28), "", by_class[k].of->per_class[i]);
     fprintf(t->f, "  reference: %s\n  weights: %s\n           SHA-256 %s\n", r->reference,
             r->weights, r->sha256);
 }

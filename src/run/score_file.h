@@ -11,7 +11,8 @@ extern const char *const score_suffix[N_SCORES];         // ".csv", ...
 int score_format(const char *path, ScoreFormat *format, Err *err);
 
 typedef struct {
-    const char  *file;               // NULL: an image of a set
+    const char  *file;               // NULL: an image of ...
+    const char  *set;                // ... this set
     uint64_t     index;              // within its folder, set or list of files
     int          label;              // -1: unknown
     const float *logits;             // [classes]; NULL: it could not be read, and ...

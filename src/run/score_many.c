@@ -6,9 +6,11 @@
 #include "data/run_data.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct {                     // where images come from
     size_t       n;
+    const char  *name;
     const char **path;               // [n] picture files; NULL: a set
     Set          set;
     Arena        arena;
@@ -26,7 +28,10 @@ typedef struct {
     uint8_t      *bytes;             // [batch][dim]
     float        *x, *logits;        // [batch][dim], [batch][classes]: those that could be read
     Err          *why;               // [batch]: of those that could not
-    ScoreFile     file;
+    OnScore      *on;                // gets the rows, and ctx; or NULL: they go to ...
+    void         *ctx;
+    ScoreFile     file;              // ... this one
+    int           at_once;           // images in the next batch
     ScoredMany   *result;
 } Bulk;
 
@@ -66,6 +71,8 @@ static int open_source(Source *s, const Model *m, const char *const *name, int n
     if (!strcmp(*name, "-"))
         return err_set(err, ERR_ARG, "-: a picture from standard input goes without --out");
     if (dir_exists(*name)) rc = list_pictures(&s->arena, *name, &s->path, &s->n, err);
+    else if (!file_exists(*name) && strpbrk(*name, "./") && !strchr(*name, ':'))
+        return err_set(err, ERR_IO, "%s: no such file or folder", *name);
     else if (!file_exists(*name)) rc = open_set(s, m, *name, ev, err);
     else return open_files(s, name, n, err) ? -1 : (int)s->n;
     return rc ? -1 : 1;
@@ -114,31 +121,44 @@ static int load_batch(Bulk *b, const Source *s, size_t from, int n, Err *err) {
         float *x = b->x + (size_t)readable++ * dim;
         for (size_t k = 0; k < dim; k++) x[k] = (float)bytes[(size_t)i * dim + k] / 127.5f - 1;
     }
-    return readable ? scorer_images(&b->scorer, b->x, readable, b->logits, err) : 0;
+    if (!readable) return 0;
+    return b->on ? model_logits(b->m, b->x, readable, b->logits, err)
+                 : scorer_images(&b->scorer, b->x, readable, b->logits, err);
 }
 
 static void add_rows(Bulk *b, const Source *s, size_t from, int n) {
     const float *logits = b->logits;
     for (int i = 0; i < n; i++) {
         const size_t at = from + (size_t)i;
-        ScoreRow row = { .file = s->path ? s->path[at] : NULL, .index = at };
+        ScoreRow row = { .file = s->path ? s->path[at] : NULL, .set = s->name, .index = at };
         row.label = s->path ? label_of(b->m, row.file) : s->set.y[at];
         if (b->why[i].kind) row.error = b->why[i].msg;
         else row.logits = logits, logits += b->m->net.spec.classes;
-        score_file_add(&b->file, &row);
+        if (b->on) b->on(b->ctx, &row);
+        else score_file_add(&b->file, &row);
         b->result->images++;
         b->result->unreadable += b->why[i].kind != ERR_NONE;
     }
 }
 
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Rows that someone waits for come in batches that grow while they are quick, so that a stop is
+// answered soon whatever the network.
 static int score_source(Bulk *b, const Source *s, Err *err) {
     for (size_t i = 0; i < s->n && !b->result->stopped;) {
-        const int n = s->n - i < (size_t)b->batch ? (int)(s->n - i) : b->batch;
+        const double start = seconds();
+        const int n = s->n - i < (size_t)b->at_once ? (int)(s->n - i) : b->at_once;
         if (load_batch(b, s, i, n, err)) return -1;
         if (b->result->stopped) break;
         add_rows(b, s, i, n);
         i += (size_t)n;
-        tell_progress(b->ev, b->result->images, b->total, "images", "");
+        if (!b->on) tell_progress(b->ev, b->result->images, b->total, "images", "");
+        if (2 * b->at_once <= b->batch && seconds() - start < 0.2) b->at_once *= 2;
         b->result->stopped = b->result->images < b->total && stop_asked(b->ev);
     }
     return 0;
@@ -146,18 +166,21 @@ static int score_source(Bulk *b, const Source *s, Err *err) {
 
 // ---- all of it ------------------------------------------------------------------------------
 
-static int bulk_open(Bulk *b, const char *const *name, int n_name, const char *out, Err *err) {
+static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
+    enum { FIRST = 8, MOST = 64 };                          // images of batches that grow
     const size_t dim = tensor_len(&b->m->net.act[0]);
     b->source = calloc((size_t)n_name + 1, sizeof *b->source);
     if (!b->source) return err_set(err, ERR_MEM, "out of memory for names");
     for (int i = 0, taken; i < n_name; i += taken) {
         Source *s = &b->source[b->n_source++];
+        s->name = name[i];
         taken = open_source(s, b->m, name + i, n_name - i, b->ev, err);
         if (taken < 0) return -1;
         b->total += s->n;
     }
-    const uint64_t most = (uint64_t)b->m->dev.be.eval_batch;
+    const uint64_t most = b->on ? MOST : (uint64_t)b->m->dev.be.eval_batch;
     b->batch = (int)(b->total < 1 ? 1 : b->total < most ? b->total : most);
+    b->at_once = b->on && b->batch > FIRST ? FIRST : b->batch;
     const size_t B = (size_t)b->batch;
     b->bytes = malloc(B * dim);
     b->x = malloc(B * dim * sizeof *b->x);
@@ -165,6 +188,10 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, const char *o
     b->why = malloc(B * sizeof *b->why);
     if (!b->bytes || !b->x || !b->logits || !b->why)
         return err_set(err, ERR_MEM, "out of memory for a batch of %d images", b->batch);
+    return 0;
+}
+
+static int bulk_file(Bulk *b, const char *out, Err *err) {
     const int mode = MODE_INFER | (b->total > MANY_IMAGES ? 0 : RUN_FEW);
     return score_file_open(&b->file, out, b->m, err) ||
            scorer_open_as(&b->scorer, &b->m->net, b->batch, mode, NULL, 0, err);
@@ -183,16 +210,27 @@ static void bulk_close(Bulk *b) {
     free(b->why);
 }
 
+static int bulk_run(Bulk *b, const char *const *name, int n_name, const char *out, Err *err) {
+    *b->result = (ScoredMany){ 0 };
+    b->m->dev.events = b->ev;
+    int rc = bulk_open(b, name, n_name, err);
+    if (!rc && out) rc = bulk_file(b, out, err);
+    for (int i = 0; !rc && i < b->n_source; i++) rc = score_source(b, &b->source[i], err);
+    if (!rc && out) rc = score_file_close(&b->file, err);
+    else if (b->file.m) score_file_cancel(&b->file);
+    b->m->dev.events = NULL;
+    bulk_close(b);
+    return rc;
+}
+
 int score_many(Model *m, const Config *use, const char *const *name, int n_name, const char *out,
                const Events *ev, ScoredMany *result, Err *err) {
     Bulk b = { .m = m, .strict = use->strict, .ev = ev, .result = result };
-    *result = (ScoredMany){ 0 };
-    m->dev.events = ev;
-    int rc = bulk_open(&b, name, n_name, out, err);
-    for (int i = 0; !rc && i < b.n_source; i++) rc = score_source(&b, &b.source[i], err);
-    if (!rc) rc = score_file_close(&b.file, err);
-    else if (b.file.m) score_file_cancel(&b.file);
-    m->dev.events = NULL;
-    bulk_close(&b);
-    return rc;
+    return bulk_run(&b, name, n_name, out, err);
+}
+
+int score_each(Model *m, const Config *use, const char *const *name, int n_name, OnScore *on,
+               void *ctx, const Events *ev, ScoredMany *result, Err *err) {
+    Bulk b = { .m = m, .strict = use->strict, .ev = ev, .on = on, .ctx = ctx, .result = result };
+    return bulk_run(&b, name, n_name, NULL, err);
 }

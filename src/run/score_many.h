@@ -10,4 +10,8 @@ typedef struct { uint64_t images, unreadable; int stopped; } ScoredMany;
 // it. Where ev stops it, the file has the rows so far.
 int score_many(Model *m, const Config *use, const char *const *name, int n_name, const char *out,
                const Events *ev, ScoredMany *result, Err *err);
+// The same with a call per row, soon after each begin: batches are small first.
+typedef void OnScore(void *ctx, const ScoreRow *row);
+int score_each(Model *m, const Config *use, const char *const *name, int n_name, OnScore *on,
+               void *ctx, const Events *ev, ScoredMany *result, Err *err);
 #endif
