@@ -12,7 +12,7 @@ if [ "${1-}" = --packages ]; then echo $packages && exit; fi
 for target in "$@"; do
     case $target in
     test | asan | poison | cov | run | tests | bundle)
-        packages="$packages libcmocka-dev python3 python3-numpy python3-venv" ;;
+        packages="$packages libcmocka-dev python3 python3-numpy python3-venv libopenmpi-dev openmpi-bin" ;;
     wheel) packages="$packages python3" ;;
     fuzz) packages="$packages clang libclang-rt-dev python3" ;;
     arm64) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;

@@ -77,6 +77,10 @@ typedef struct {
     int      stopped, retries;                              // stopped: by JemppEvents.stop
 } JemppTrained;
 
+// Which of the processes this is that mpirun or srun started together, which train, evaluate and
+// sample as one (docs/scaling.md): 0 for the one that writes and reports, and for a process alone.
+JEMPP_API int jempp_rank(void);
+
 JEMPP_API int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result,
                           JemppErr *err);
 

@@ -281,7 +281,7 @@ static void feed_state(const uint8_t *data, size_t n) {
         if (config_text(&c, tiny, strlen(tiny), "fuzz", &err) ||
             run_images(&c, NULL, &train, &valid, &err) ||
             dev_open(&dev, "ref", &(DevOpts){ .threads = 1 }, NULL, &err) ||
-            trainer_open(&t, &dev, &c, &train, 1, &err))
+            trainer_open(&t, &dev, NULL, &c, &train, 1, &err))
             fprintf(stderr, "%s\n", err.msg), abort();
         set_free(&train);
         set_free(&valid);

@@ -771,7 +771,7 @@ static void recorded_steps(Precision precision, const char *model, double sam) {
         config_defaults(&c);
         strcpy(c.model, model);
         c.batch = 8, c.buffer = 20, c.steps = 2, c.sam = sam;
-        OK(trainer_open(&t, &dev, &c, &set, 0, err));
+        OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
         set_free(&set);
         for (int k = 0; k < STEPS; k++) trainer_advance(&t);
         OK(dev_check(&dev, err));

@@ -39,7 +39,7 @@ static void open_trainer(Trainer *t, Dev *dev, const System *o, St *weights) {
     c.sam = o->sam;
     c.weight_decay = o->optimizer == OPTIM_SGD ? 4e-4 : 0;
     some_images(&set);
-    OK(trainer_open(t, dev, &c, &set, 0, err));
+    OK(trainer_open(t, dev, NULL, &c, &set, 0, err));
     golden_weights(weights, "w.", &t->net);
     set_free(&set);
 }

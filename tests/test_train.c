@@ -358,7 +358,7 @@ static void short_steps_climb_as_promised(void **state) {
     c.noise = 0, c.step_size = 1e-3, c.reinit = 0;
     open_device(&dev, "ref");
     OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
-    OK(trainer_open(&t, &dev, &c, &set, 0, err));
+    OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
     const StepInput in = { .step = 0 };
     dev.be.copy_in(&dev, &t.state->in, &in, sizeof in);
     replay_take(&t.replay, t.sampled->x, t.state);
@@ -462,7 +462,7 @@ static void run_steps(const Config *c, const char *device, int threads, int n, c
     const DevOpts o = { .threads = threads,
                         .conv = strcmp(conv, "direct") ? CONV_AUTO : CONV_DIRECT };
     OK(dev_open(&dev, device, &o, NULL, err));
-    OK(trainer_open(&t, &dev, c, &set, 0, err));
+    OK(trainer_open(&t, &dev, NULL, c, &set, 0, err));
     for (int i = 0; i < n; i++) {
         trainer_advance(&t);
         trainer_row(&t, (uint64_t)i, rows[i]);
@@ -523,7 +523,7 @@ static void adversarial_training_moves_images_uphill_within_their_ball(void **st
         c.sigma = 0;                                   // noise leaves the box, an attack comes back
         OK(set_load(&set, "shapes", HALF_TRAIN, &(DataOpts){ .side = 8, .seed = 1 }, err));
         open_device(&dev, "ref");
-        OK(trainer_open(&t, &dev, &c, &set, 0, err));
+        OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
         gather_batches(&t);
         dev.be.copy_out(&dev, from, t.batch[0].x, sizeof from);
         attack_labelled(&t);
@@ -551,7 +551,7 @@ static double first_climb(const Config *c, const Set *set) {
     Trainer t;
     real row[N_ROW];
     open_device(&dev, "ref");
-    OK(trainer_open(&t, &dev, c, set, 0, err));
+    OK(trainer_open(&t, &dev, NULL, c, set, 0, err));
     trainer_advance(&t);
     trainer_row(&t, 0, row);
     trainer_close(&t);
@@ -600,7 +600,7 @@ static void one_step(const Config *c, const Set *set, int behind, real w[64], re
     Dev dev;
     Trainer t;
     OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
-    OK(trainer_open(&t, &dev, c, set, 0, err));
+    OK(trainer_open(&t, &dev, NULL, c, set, 0, err));
     StepState now = trainer_state(&t);
     now.over_margin = behind;
     dev.be.copy_in(&dev, t.state, &now, sizeof now);

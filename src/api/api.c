@@ -31,6 +31,8 @@ int api_fail(JemppErr *to, const Err *from) {
 
 // ---- options ------------------------------------------------------------------------------
 
+int jempp_rank(void) { return comm_own_rank(); }
+
 JemppOptions *jempp_options(const char *command, JemppErr *err) {
     const Command *k = command_find(command);
     JemppOptions *o = k ? calloc(1, sizeof *o) : NULL;

@@ -27,6 +27,9 @@ static const struct {
     const char *name, *about;
 } ENVIRONMENT[] = {
     { "JEMPP_DATA", "where image sets are looked for, after `data-dir`, and fetched to" },
+    { "OMPI_COMM_WORLD_SIZE`, `PMI_SIZE`, `MV2_COMM_WORLD_SIZE`, `PMIX_RANK`, "
+      "`SLURM_STEP_NUM_TASKS",
+      "set by `mpirun` and `srun`: several processes that train one model (docs/scaling.md)" },
     { "JEMPP_MODULE_DIR", "where `jempp-cpu.so`, `jempp-cuda.so`, ... are looked for first" },
     { "XDG_DATA_HOME", "image sets are in its folder `jempp`; not set: `~/.local/share/jempp`" },
     { "XDG_CACHE_HOME", "choices made by timing on a GPU are in its folder `jempp`; not set: "

@@ -28,4 +28,4 @@ static int train(const JemppOptions *o) {
     return EXIT_DONE;
 }
 
-CLI_COMMAND(train, .run = train);
+CLI_COMMAND(train, .run = train, .shared = 1);

@@ -34,6 +34,7 @@ static void catch_signals(void) {
     struct sigaction ignore = { .sa_handler = SIG_IGN };
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGUSR1, &stop, NULL);                  // mpirun passes it on to all, and then waits
     sigaction(SIGHUP, &stop, NULL);                   // a lost terminal is no reason to lose work
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL);                // so is a file beyond the user's limit
@@ -48,7 +49,7 @@ int cli_int(const JemppOptions *o, const char *name) {
 }
 
 int cli_fail(const JemppErr *err) {
-    fprintf(stderr, "jempp: %s\n", err->msg);
+    if (err->msg[0]) fprintf(stderr, "jempp: %s\n", err->msg);      // else another rank says it
     if (err->kind == JEMPP_ERR_ARG) return EXIT_USAGE;
     return err->kind == JEMPP_ERR_DIVERGED ? EXIT_DIVERGED : EXIT_FAILED;
 }
@@ -103,13 +104,25 @@ static int with_model(const CliCommand *k, const JemppOptions *o) {
     return rc;
 }
 
+// One of several ranks: those other than 0 show nothing but errors, and have nothing to do for
+// commands that are not shared out.
+static int has_part(const CliCommand *k) {
+    if (!jempp_rank()) return 1;
+    if (!freopen("/dev/null", "w", stdout)) fclose(stdout);
+    return k->shared;
+}
+
 static int run_command(const CliCommand *k, int argc, char **argv) {
     JemppErr err = { 0 };
     JemppOptions *o = jempp_options(k->name, &err);
-    int rc;
-    if (!o || jempp_set_args(o, argc, argv, &err) || jempp_check_files(o, &err))
+    int rc = EXIT_DONE;
+    if (!o || jempp_set_args(o, argc, argv, &err) || jempp_check_files(o, &err)) {
+        if (jempp_rank()) sleep(2);                   // rank 0 has most likely the same to say,
+        if (jempp_rank() && stop_signal) err.msg[0] = 0;        // and its end ends all
         rc = cli_fail(&err);
-    else rc = k->run ? k->run(o) : with_model(k, o);
+    } else if (has_part(k)) {
+        rc = k->run ? k->run(o) : with_model(k, o);
+    }
     jempp_options_free(o);
     return rc;
 }

@@ -29,6 +29,9 @@ typedef struct {
     Precision  precision;
     ConvChoice conv;
     int    deterministic;
+    // several processes that train together
+    int    sync_bn, share_gpu, ranks;
+    double rank_timeout;
     double seed;                    // a whole number below 2^53
     // network
     char   model[32];

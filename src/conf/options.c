@@ -62,6 +62,14 @@ const OptRow config_rows[] = {
       "bit-for-bit the same results in every run on a GPU too; slower" },
     { "seed", T_WHOLE, AT(seed), "1", 0, 9007199254740991.0, NULL, DEVICES, "run",
       "seed of all random numbers" },
+    { "sync-bn", T_FLAG, AT(sync_bn), "off", 0, 1, NULL, TRAIN, "run",
+      "with several ranks, normalise with the statistics of the whole batch instead of each rank's "
+      "part" },
+    { "rank-timeout", T_NUM, AT(rank_timeout), "600", 1, 1e6, NULL,
+      TRAIN | SAMPLE | EVAL | MAY_CHANGE, "run",
+      "seconds that a rank waits for the others before it ends the run" },
+    { "share-gpu", T_FLAG, AT(share_gpu), "off", 0, 1, NULL, TRAIN | SAMPLE | EVAL | MAY_CHANGE,
+      "run", "allow several ranks on one GPU, with sums through MPI (for tests)" },
 
     { "model", T_TEXT, AT(model), "wrn-28-10", 0, 0, "NAME", NETS, "network",
       "wide residual network wrn-DEPTH-WIDTH with DEPTH = 6n + 4" },

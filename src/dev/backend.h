@@ -93,10 +93,12 @@ typedef struct {                      // an adversary's reach, in units of x: tw
 typedef struct {                      // what the host sets before each step
     uint32_t step, drawn;             // this step's number; chain starts used so far
     real     lr;
+    uint32_t first;                   // the whole batch's row that is this rank's first
 } StepInput;
 
 // What changes from step to step. It lives in the device's memory, so that a recorded step can be
-// replayed: in.step is added to the step of every Rng that comes with a StepState.
+// replayed: in.step is added to the step of every Rng that comes with a StepState, and row i of a
+// batch gets the random numbers of row in.first + i.
 struct StepState {
     StepInput in;
     int  halt;                        // HALT_NO, or why nothing is learnt or stored any more
@@ -129,7 +131,7 @@ RNG_FN double energy_softplus(const Energy *e, double lse) {
 }
 
 // Whether pixel (i, j) lies in image k's square of zeros.
-RNG_FN int cut_out(const Augment *a, Rng key, int k, int i, int j, int side) {
+RNG_FN int cut_out(const Augment *a, Rng key, uint32_t k, int i, int j, int side) {
     if (!a->cutout) return 0;
     key.sub = 3;
     const int half = a->cutout / 2;
@@ -142,6 +144,15 @@ RNG_FN Rng rng_now(Rng key, const StepState *now) {
     if (now) key.step += now->in.step;
     return key;
 }
+
+RNG_FN uint64_t checksum_of(uint64_t i, uint32_t word) {         // SplitMix64's mixing
+    uint64_t v = (i << 32 ^ word) + 0x9E3779B97F4A7C15u;
+    v = (v ^ v >> 30) * 0xBF58476D1CE4E5B9u;
+    v = (v ^ v >> 27) * 0x94D049BB133111EBu;
+    return v ^ v >> 31;
+}
+
+RNG_FN uint32_t first_row(const StepState *now) { return now ? now->in.first : 0; }
 
 typedef struct {                      // an image set on the device
     int            n, c, side;
@@ -198,19 +209,22 @@ typedef enum { CONV_AUTO, CONV_DIRECT } ConvChoice;
 typedef enum { PREC_DEFAULT, PREC_FP32, PREC_TF32, PREC_BF16, N_PREC } Precision;
 
 typedef struct {
-    int         threads;              // 0: as many as the machine has
+    int         threads;              // 0: as many as the machine has; -n: an n-th of those
     ConvChoice  conv;
     Precision   precision;
     int         deterministic;
+    int         unit;                 // which GPU, counted round where there are fewer
     const char *tuning;               // choices made earlier (Backend.tuning), or NULL
     const Events *events;             // Dev.events
 } DevOpts;
 
 typedef struct Dev Dev;
+enum { LINK_LOST = 2 };               // Dev.linked
 
 typedef struct Backend {
     const char *name;
     const char *precision[N_PREC];    // what it computes in, by DevOpts.precision: "fp32"
+    int         host_memory;          // alloc gives memory that the host can use
     int         eval_batch;           // images per batch that it evaluates well at
     int         look_every;           // training steps between two reads of the device by the host,
                                       // which wait for all work under way
@@ -278,12 +292,22 @@ typedef struct Backend {
     void  (*rows_get)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim);
     void  (*rows_put)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim,
                       const StepState *now);
-    // each row i with uniform(key, i) < rate becomes the next unused row of the pool
+    // each row i with uniform(key, i) < rate becomes the next unused row of the pool; n rows from
+    // in.first on
     void  (*reinit)(Dev *, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
                     Rng key, const StepState *now);
     // draws number[0 .. n) (on the device), clamped to [-1, 1], to row number[j] % n_out of out
     void  (*gauss)(Dev *, const Gauss *, const int *number, int n, Rng key, real *out, int n_out);
     void  (*uniform)(Dev *, const int *number, int n, size_t dim, Rng key, real *out, int n_out);
+    // sum over words i of p of a hash of (i, p[i]): equal memory, equal number; waits
+    uint64_t (*checksum)(Dev *, const void *p, size_t bytes);
+    // The device's own link to those of other ranks (NULL: it has none; dev/comm.h). id: 128 bytes
+    // that one rank makes for all. reduce and gather start, wait orders what follows behind them.
+    int   (*ranks_id)(Dev *, char id[128], Err *err);
+    void  (*ranks_open)(Dev *, int rank, int size, const char id[128]);
+    void  (*ranks_reduce)(Dev *, real *p, size_t n, int mean);
+    void  (*ranks_gather)(Dev *, const real *mine, real *all, size_t n);
+    void  (*ranks_wait)(Dev *);
     // Recording (NULL: the device has none). Between begin and end operations are noted, not done;
     // replay does them all again with the same arguments, and reads anew what they point to.
     // copy_in, copy_out, sync, alloc and free stay outside.
@@ -298,6 +322,9 @@ struct Dev {
     void   *impl;                     // the backend's own
     int     threads;
     size_t  scratch_bytes, packed_bytes;   // what convolutions took beside the passes' memory
+    char    unit[40];                 // names the GPU among all machines' ones; "": none of its own
+    int     linked;                   // to the devices of other ranks: 0, 1, or LINK_LOST
+    double  link_timeout;             // seconds until the link counts as lost
     Err     err;                      // the first failure
     const Events *events;             // shows the search for kernels, and can stop it; may be NULL
     int     conv_at, conv_count;      // the convolution that is being opened, of how many
@@ -325,6 +352,11 @@ static inline int dev_searching(Dev *dev, const char *what) {
 }
 
 int dev_search_end(Dev *dev, Err *err);
+
+static inline int dev_threads(const DevOpts *o, int processors) {
+    const int share = o->threads < 0 ? processors / -o->threads : processors;
+    return o->threads > 0 ? o->threads : share > 0 ? share : 1;
+}
 
 extern const Backend backend_ref;
 

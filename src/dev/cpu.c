@@ -171,7 +171,7 @@ static void cpu_open(Dev *dev, const DevOpts *o) {
     cpu->half = half;
     cpu->elem = half ? sizeof(uint16_t) : sizeof(float);
     cpu->conv = o->conv;
-    dev->threads = o->threads > 0 ? o->threads : omp_get_num_procs();
+    dev->threads = dev_threads(o, omp_get_num_procs());
     char version[32];
     cpu_conv_version(version, sizeof version);
     snprintf(cpu->about, sizeof cpu->about, "%d thread%s, %s, oneDNN %s", dev->threads,

@@ -298,10 +298,11 @@ static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, cons
         px[i] = clamp(clamp(px[i] + move, wall) + (float)(m.inner - 1) * move, wall);
     }
     if (!(m.noise > 0)) return;
+    const size_t before = first_row(now) * (len / (size_t)x->n);    // images have 4 k pixels
     #pragma omp parallel for
     for (size_t i = 0; i < len; i += 4) {
         float z[4];
-        rng_normal4(key, (uint32_t)(i / 4), z);
+        rng_normal4(key, (uint32_t)((before + i) / 4), z);
         for (size_t j = i; j < len && j < i + 4; j++) px[j] += m.noise * z[j - i];
     }
 }

@@ -72,6 +72,8 @@ static void copy_in(Dev *dev, void *dst, const void *host, size_t bytes) {
 static void copy_out(Dev *dev, void *host, const void *src, size_t bytes) {
     if (dev->err.kind || !bytes) return;
     cudaStream_t s = cuda_of(dev)->stream;
+    if (dev->linked) cuda_ranks_settle(dev);
+    if (dev->err.kind) return;
     if (!cuda_failed(dev, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, s),
                      "a copy from the GPU"))
         cuda_failed(dev, cudaStreamSynchronize(s), "a computation");
@@ -90,6 +92,7 @@ static void zero(Dev *dev, void *p, size_t bytes) {
 }
 
 static void sync(Dev *dev) {
+    if (dev->linked && !dev->err.kind) cuda_ranks_settle(dev);
     if (!dev->err.kind)
         cuda_failed(dev, cudaStreamSynchronize(cuda_of(dev)->stream), "a computation");
 }
@@ -368,7 +371,7 @@ static void record_free(Dev *dev, void *recording) {
 
 // ---- the device --------------------------------------------------------------------------------
 
-static int gpu_pick(Dev *dev, cudaDeviceProp *prop) {
+static int gpu_pick(Dev *dev, int unit, cudaDeviceProp *prop) {
     int n = 0, at = 0, version = 0;
     const cudaError_t rc = cudaGetDeviceCount(&n);
     if (rc == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&version))
@@ -378,9 +381,14 @@ static int gpu_pick(Dev *dev, cudaDeviceProp *prop) {
     if (rc == cudaErrorNoDevice || (!rc && !n))
         return err_set(&dev->err, ERR_DEV, "this machine has no NVIDIA GPU");
     if (cuda_failed(dev, rc, "looking for GPUs") ||
-        cuda_failed(dev, cudaGetDevice(&at), "looking for GPUs") ||
+        cuda_failed(dev, cudaGetDevice(&at), "looking for GPUs"))
+        return -1;
+    if (unit) at = (at + unit) % n;
+    if ((unit && cuda_failed(dev, cudaSetDevice(at), "choosing a GPU")) ||
         cuda_failed(dev, cudaGetDeviceProperties(prop, at), "looking for GPUs"))
         return -1;
+    for (int i = 0; i < 16; i++)
+        snprintf(dev->unit + 2 * i, 3, "%02x", (unsigned char)prop->uuid.bytes[i]);
     if (prop->major < 8)
         return err_set(
             &dev->err, ERR_DEV,
@@ -392,7 +400,7 @@ static int gpu_pick(Dev *dev, cudaDeviceProp *prop) {
 static void cuda_open(Dev *dev, const DevOpts *o) {
     cudaDeviceProp prop;
     char version[32];
-    if (gpu_pick(dev, &prop)) return;
+    if (gpu_pick(dev, o->unit, &prop)) return;
     Cuda *cuda = (Cuda *)calloc(1, sizeof *cuda);
     dev->impl = cuda;
     if (!cuda) {
@@ -426,7 +434,8 @@ static void cuda_open(Dev *dev, const DevOpts *o) {
 static void cuda_close(Dev *dev) {
     Cuda *cuda = cuda_of(dev);
     if (!cuda) return;
-    if (cuda->stream) cudaStreamSynchronize(cuda->stream);
+    if (cuda->stream && dev->linked != LINK_LOST) cudaStreamSynchronize(cuda->stream);
+    cuda_ranks_close(dev);
     cuda_conv_stop(dev);
     cache_write(cuda);
     for (int i = 0; i < cuda->n_old; i++) cudaFree(cuda->old[i]);
@@ -449,6 +458,7 @@ extern "C" __attribute__((visibility("default"))) int jempp_backend(int abi, siz
     be->name = "cuda";
     be->precision[PREC_DEFAULT] = be->precision[PREC_BF16] = "bf16";
     be->precision[PREC_TF32] = "tf32";
+    be->host_memory = 0;
     be->eval_batch = 256;
     be->look_every = 50;
     be->open = cuda_open;
@@ -471,6 +481,7 @@ extern "C" __attribute__((visibility("default"))) int jempp_backend(int abi, siz
     be->record_free = record_free;
     cuda_ops_table(be);
     cuda_data_table(be);
+    cuda_ranks_table(be);
     cuda_window_table(be);
     cuda_norm_table(be);
     cuda_pool_table(be);

@@ -48,6 +48,7 @@ typedef struct {
     int          n_old;
     Pending      pending[MAX_PENDING];
     int          n_pending;
+    struct Ranks *ranks;               // cuda_ranks.cu's, or NULL
 } Cuda;
 
 static inline Cuda *cuda_of(const Dev *dev) { return (Cuda *)dev->impl; }
@@ -73,6 +74,9 @@ void cuda_ops_table(Backend *be);                            // cuda_ops.cu
 void cuda_data_table(Backend *be);                           // cuda_data.cu
 void cuda_window_table(Backend *be);                         // cuda_window.cu
 void cuda_relu(Dev *dev, Tensor *t, int plain, const float *b);   // t = max(0, t + b); b or NULL
+void cuda_ranks_table(Backend *be);                          // cuda_ranks.cu
+void cuda_ranks_close(Dev *dev);
+void cuda_ranks_settle(Dev *dev);                            // waits for the stream, up to a limit
 void cuda_norm_start(Dev *dev);                              // cuda_norm.cu
 void cuda_norm_table(Backend *be);
 void cuda_pool_table(Backend *be);                           // cuda_pool.cu

@@ -37,17 +37,19 @@ static __global__ void batch_kernel(Bytes set, const int *index, Augment a, Rng 
     move.sub = 1;
     noise.sub = 2;
     const uint8_t *src = set.x + (size_t)index[k] * dim;
-    const uint32_t span = (uint32_t)(2 * a.pad + 1), at = (uint32_t)k * 4;
+    const uint32_t row = first_row(now) + (uint32_t)k;
+    const uint32_t span = (uint32_t)(2 * a.pad + 1), at = row * 4;
     const int di = (int)rng_below(move, at, span) - a.pad,
               dj = (int)rng_below(move, at + 1, span) - a.pad;
     const int mirror = a.flip && rng_u32(move, at + 2) & 1;
     float z[4] = { 0, 0, 0, 0 };
-    if (a.noise > 0) rng_normal4(noise, (uint32_t)(((size_t)k * dim + b) / 4), z);
+    if (a.noise > 0) rng_normal4(noise, (uint32_t)((row * dim + b) / 4), z);
     for (size_t e = b; e < dim && e < b + 4; e++) {
         const int j = (int)(e % (size_t)S), i = (int)(e / (size_t)S % (size_t)S),
                   c = (int)(e / (size_t)(S * S));
         const int ii = reflect(i + di, S), jj = reflect((mirror ? S - 1 - j : j) + dj, S);
-        float v = cut_out(&a, key, k, i, j, S) ? 0 : (float)src[(c * S + ii) * S + jj] / 127.5f - 1;
+        float v =
+            cut_out(&a, key, row, i, j, S) ? 0 : (float)src[(c * S + ii) * S + jj] / 127.5f - 1;
         if (a.noise > 0) v += a.noise * z[e - b];
         x[(size_t)k * dim + e] = v;
     }
@@ -88,7 +90,7 @@ static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int
 // A block looks at one row; the rows before it that begin anew say which of the pool is next.
 static __global__ void reinit_kernel(float *x, size_t dim, float rate, const float *pool,
                                      int n_pool, Rng key, const StepState *now) {
-    const int row = (int)blockIdx.x;
+    const int here = (int)blockIdx.x, row = (int)now->in.first + here;
     key = rng_now(key, now);
     if (!(rng_uniform(key, (uint64_t)row) < rate)) return;
     int before = 0;
@@ -98,7 +100,7 @@ static __global__ void reinit_kernel(float *x, size_t dim, float rate, const flo
     }
     const size_t at = (now->in.drawn + (uint32_t)before) % (uint32_t)n_pool;
     for (size_t i = threadIdx.x; i < dim; i += blockDim.x)
-        x[(size_t)row * dim + i] = pool[at * dim + i];
+        x[(size_t)here * dim + i] = pool[at * dim + i];
 }
 
 static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,

@@ -105,13 +105,14 @@ static void watch(Dev *dev, const Watch *o, const real *sums, StepState *now, re
 // ---- chains and attacks ------------------------------------------------------------------------
 
 // As ref.c says: the inner moves share one gradient.
-static __global__ void langevin_kernel(float *x, const float *g, size_t n, Move m, Rng key,
-                                       const StepState *now) {
+static __global__ void langevin_kernel(float *x, const float *g, size_t n, size_t dim, Move m,
+                                       Rng key, const StepState *now) {
     const size_t block = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
     const float wall = m.clamp ? 1 : INFINITY;
     float z[4] = { 0, 0, 0, 0 };
     if (4 * block >= n) return;
-    if (m.noise > 0) rng_normal4(rng_now(key, now), (uint32_t)block, z);
+    if (m.noise > 0)
+        rng_normal4(rng_now(key, now), (uint32_t)(first_row(now) * (dim / 4) + block), z);
     for (size_t i = 4 * block; i < n && i < 4 * block + 4; i++) {
         const float move = m.lr * clamp(g[i], m.clip);
         float v = clamp(clamp(x[i] + move, wall) + (float)(m.inner - 1) * move, wall);
@@ -124,7 +125,7 @@ static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, cons
     if (dev->err.kind) return;
     const size_t n = tensor_len(x);
     langevin_kernel<<<blocks_for((n + 3) / 4, 128), 128, 0, cuda_of(dev)->stream>>>(
-        (float *)x->p, (const float *)g->p, n, m, key, now);
+        (float *)x->p, (const float *)g->p, n, n / (size_t)x->n, m, key, now);
     cuda_launched(dev, "langevin");
 }
 
@@ -183,15 +184,15 @@ static __device__ void confine(float *x, const float *x0, size_t n, Attack a, do
 static __global__ void attack_start_kernel(float *x, const float *x0, size_t dim, Attack a, Rng key,
                                            const StepState *now) {
     __shared__ double room[IMAGE_THREADS];
-    const uint64_t k = blockIdx.x;
+    const uint64_t k = blockIdx.x, row = first_row(now) + k;
     float *p = x + k * dim;
     key = rng_now(key, now);
     Rng size = key;
     size.sub = 1;
-    const double reach = (double)a.radius * pow((double)rng_uniform(size, k), 1 / (double)dim);
+    const double reach = (double)a.radius * pow((double)rng_uniform(size, row), 1 / (double)dim);
     for (size_t i = threadIdx.x; i < dim; i += IMAGE_THREADS)
-        p[i] = a.l2 ? rng_normal(key, k * dim + i)
-                    : a.radius * (2 * rng_uniform(key, k * dim + i) - 1);
+        p[i] = a.l2 ? rng_normal(key, row * dim + i)
+                    : a.radius * (2 * rng_uniform(key, row * dim + i) - 1);
     const float scale = a.l2 ? (float)(reach / (length(p, NULL, dim, room) + 1e-30)) : 1;
     for (size_t i = threadIdx.x; i < dim; i += IMAGE_THREADS) p[i] = x0[k * dim + i] + scale * p[i];
     confine(p, x0 + k * dim, dim, a, room);

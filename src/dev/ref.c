@@ -373,11 +373,12 @@ static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, cons
     key = rng_now(key, now);
     real *px = x->p;
     const real *pg = g->p, wall = m.clamp ? 1 : INFINITY;
+    const size_t before = first_row(now) * (tensor_len(x) / (size_t)x->n);
     #pragma omp parallel for
     for (size_t i = 0; i < tensor_len(x); i++) {
         real move = m.lr * clamp(pg[i], m.clip);
         px[i] = clamp(clamp(px[i] + move, wall) + (real)(m.inner - 1) * move, wall);
-        if (m.noise > 0) px[i] += m.noise * (real)rng_normal(key, i);
+        if (m.noise > 0) px[i] += m.noise * (real)rng_normal(key, before + i);
     }
 }
 
@@ -412,11 +413,12 @@ static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key,
         const real *from = x0 + (size_t)k * dim;
         Rng size = key;
         size.sub = 1;
+        const uint64_t row = first_row(now) + (uint64_t)k;
         // a direction from normals, a distance that fills the ball evenly
         const double reach =
-            (double)a.radius * pow((double)rng_uniform(size, (uint64_t)k), 1 / (double)dim);
+            (double)a.radius * pow((double)rng_uniform(size, row), 1 / (double)dim);
         for (size_t i = 0; i < dim; i++) {
-            const uint64_t at = (uint64_t)k * dim + i;
+            const uint64_t at = row * dim + i;
             p[i] =
                 a.l2 ? (real)rng_normal(key, at) : a.radius * (real)(2 * rng_uniform(key, at) - 1);
         }
@@ -531,7 +533,8 @@ static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a
     #pragma omp parallel for
     for (int k = 0; k < n; k++) {
         const uint8_t *src = set->x + (size_t)index[k] * dim;
-        const uint32_t span_ = (uint32_t)(2 * a.pad + 1), at = (uint32_t)k * 4;
+        const uint32_t row = first_row(now) + (uint32_t)k;
+        const uint32_t span_ = (uint32_t)(2 * a.pad + 1), at = row * 4;
         const int di = (int)rng_below(move, at, span_) - a.pad;
         const int dj = (int)rng_below(move, at + 1, span_) - a.pad;
         const int mirror = a.flip && rng_u32(move, at + 2) & 1;
@@ -541,13 +544,13 @@ static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a
                 for (int j = 0; j < S; j++) {
                     int ii = reflect(i + di, S), jj = reflect((mirror ? S - 1 - j : j) + dj, S);
                     dst[(c * S + i) * S + j] =
-                        cut_out(&a, key, k, i, j, S)
+                        cut_out(&a, key, row, i, j, S)
                             ? 0
                             : (real)src[(c * S + ii) * S + jj] / (real)127.5 - 1;
                 }
         for (size_t b = 0; a.noise > 0 && b < dim; b += 4) {
             float z[4];
-            rng_normal4(noise, (uint32_t)(((size_t)k * dim + b) / 4), z);
+            rng_normal4(noise, (uint32_t)((row * dim + b) / 4), z);
             for (size_t i = b; i < dim && i < b + 4; i++) dst[i] += a.noise * (real)z[i - b];
         }
         if (y) y[k] = set->y[index[k]];
@@ -573,10 +576,11 @@ static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *
     (void)dev;
     key = rng_now(key, now);
     uint32_t next = now->in.drawn;
-    for (int i = 0; i < n; i++) {
-        if (!((real)rng_uniform(key, (uint64_t)i) < rate)) continue;
+    const int first = (int)now->in.first;              // rows before it are other ranks'
+    for (int i = -first; i < n; i++) {
+        if (!((real)rng_uniform(key, (uint64_t)(first + i)) < rate)) continue;
         uint32_t at = next++ % (uint32_t)n_pool;
-        memcpy(x + i * dim, pool + at * dim, dim * sizeof *x);
+        if (i >= 0) memcpy(x + i * dim, pool + at * dim, dim * sizeof *x);
     }
 }
 
@@ -618,9 +622,19 @@ static void uniform(Dev *dev, const int *number, int n, size_t dim, Rng key, rea
     }
 }
 
+static uint64_t checksum(Dev *dev, const void *p, size_t bytes) {
+    (void)dev;
+    const uint32_t *word = p;
+    uint64_t sum = 0;
+    #pragma omp parallel for reduction(+ : sum) if (bytes > MANY)
+    for (size_t i = 0; i < bytes / sizeof *word; i++) sum += checksum_of(i, word[i]);
+    return sum;
+}
+
 const Backend backend_ref = {
     .name = "ref",
     .precision = { "fp32", "fp32", "fp32", "fp32" },
+    .host_memory = 1,
     .eval_batch = 64,                 // a short last batch should waste little
     .look_every = 1,
     .open = ref_open,
@@ -670,4 +684,5 @@ const Backend backend_ref = {
     .reinit = reinit,
     .gauss = gauss,
     .uniform = uniform,
+    .checksum = checksum,
 };

@@ -36,6 +36,7 @@ int replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classe
                    .n = c->buffer,
                    .classes = classes,
                    .batch = c->batch,
+                   .rows = c->batch,
                    .conditional = c->conditional,
                    .prior = c->prior,
                    .dim = (size_t)s->dim,
@@ -103,8 +104,8 @@ void replay_take(Replay *r, real *x, const StepState *now) {
     Dev *dev = r->dev;
     const Pick any = { PICK_SLOT, r->n, r->classes };
     dev->be.pick(dev, any, r->batch, slot_key(r), now, r->slot, r->y);
-    dev->be.rows_get(dev, x, r->x, r->slot, r->batch, r->dim);
-    dev->be.reinit(dev, x, r->batch, r->dim, r->rate, r->pool, r->n_pool, anew_key(r), now);
+    dev->be.rows_get(dev, x, r->x, r->slot + r->first, r->rows, r->dim);
+    dev->be.reinit(dev, x, r->rows, r->dim, r->rate, r->pool, r->n_pool, anew_key(r), now);
 }
 
 void replay_store(Replay *r, const real *x, const StepState *now) {

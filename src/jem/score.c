@@ -45,9 +45,11 @@ static int run_batch(Scorer *s, int n, float *logits, Err *err) {
 
 int scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err *err) {
     Dev *dev = s->net->dev;
-    int *index = malloc((size_t)s->batch * sizeof *index),
-        rc = index ? 0 : err_set(err, ERR_MEM, "out of memory");
-    for (int i = 0; !rc && i < n; i += s->batch) {
+    const size_t C = (size_t)s->net->spec.classes;
+    int from, end, *index = malloc((size_t)s->batch * sizeof *index),
+                   rc = index ? 0 : err_set(err, ERR_MEM, "out of memory");
+    comm_part(s->comm, n, s->batch, &from, &end);
+    for (int i = from; !rc && i < end; i += s->batch) {
         const int m = n - i < s->batch ? n - i : s->batch;
         for (int k = 0; k < s->batch; k++)
             index[k] = first + i + (k < m ? k : 0); // fill a short batch
@@ -55,10 +57,12 @@ int scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err
         const Rng key = { .seed = s->seed, .stream = RNG_EVAL, .step = (uint32_t)(first + i) };
         dev->be.batch(dev, set, s->index, s->batch, (Augment){ .noise = s->noise }, key, NULL, s->x,
                       NULL);
-        rc = run_batch(s, m, logits + (size_t)i * (size_t)s->net->spec.classes, err);
+        rc = run_batch(s, m, logits + (size_t)i * C, err);
     }
     free(index);
-    return rc;
+    if (comm_agree(s->comm, rc, err)) return -1;
+    comm_join(s->comm, logits, n, s->batch, C * sizeof *logits);
+    return comm_check(s->comm, err);
 }
 
 int scorer_images(Scorer *s, const float *x, int n, float *logits, Err *err) {

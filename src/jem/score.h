@@ -5,6 +5,7 @@
 
 typedef struct {                // inference over sets on the device, batch by batch
     Net  *net;
+    Comm *comm;                 // ranks that share out the batches of a set; NULL unless set after
     Pass  pass;
     void *mem;                  // own, or NULL where it shares a trainer's
     real *x;                    // on the device

@@ -2,6 +2,7 @@
 #include "jem/train.h"
 #include "jem/attack.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 // ---- the step --------------------------------------------------------------------------------
@@ -11,13 +12,14 @@ void trainer_step(Trainer *t) {
     if (has_chains(t)) {
         replay_take(&t->replay, t->sampled->x, t->state);   // replay buffer or fresh starts -> x_0
         run_chains(t);                                      // PYLD: x_0 -> x_q
+        share_chains(t);                                    // all ranks' x_q, on the way
     }
     if (has_attack(t)) attack_labelled(t);                  // adversarial training
-    compute_gradients(t);                                   // each batch: forward, head, backward
+    compute_gradients(t);                                   // forward, head, backward; all ranks
     if (sam_active(t)) sam_gradients(t);                    // the same at the perturbed weights
     check_step(t);                                          // after a divergence nothing below acts
     optim_step(&t->optim, &t->net, t->state);
-    if (has_chains(t)) replay_store(&t->replay, t->sampled->x, t->state);
+    if (has_chains(t)) replay_store(&t->replay, t->chains, t->state);
 }
 
 static Rng key_of(const Trainer *t, uint32_t stream) {
@@ -30,21 +32,22 @@ Augment trainer_augment(const Trainer *t) {
 
 void gather_batches(Trainer *t) {
     Backend *be = &t->dev->be;
-    const int B = t->cfg.batch;
+    const int B = t->cfg.batch, n = t->rows;                // all ranks pick alike, each takes its own
     const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
     const Augment noisy = trainer_augment(t), clean = { 0 };
     const TrainBatch *label = t->labelled, *px = t->px_real;
+    const int *mine = t->index + t->first;
 
     be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH), t->state, t->index, NULL);
-    be->batch(t->dev, &t->data, t->index, B, noisy, key_of(t, RNG_AUGMENT), t->state, label->x,
+    be->batch(t->dev, &t->data, mine, n, noisy, key_of(t, RNG_AUGMENT), t->state, label->x,
               label->y);
     if (t->cfg.px == PX_CLEAN)                              // the same images, not augmented
-        be->batch(t->dev, &t->data, t->index, B, clean, key_of(t, RNG_AUGMENT2), t->state, px->x,
+        be->batch(t->dev, &t->data, mine, n, clean, key_of(t, RNG_AUGMENT2), t->state, px->x,
                   px->y);
     if (t->cfg.px == PX_INDEPENDENT) {                      // others
         be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->state, t->px_index, NULL);
-        be->batch(t->dev, &t->data, t->px_index, B, noisy, key_of(t, RNG_AUGMENT2), t->state, px->x,
-                  px->y);
+        be->batch(t->dev, &t->data, t->px_index + t->first, n, noisy, key_of(t, RNG_AUGMENT2),
+                  t->state, px->x, px->y);
     }
 }
 
@@ -54,6 +57,11 @@ void run_chains(Trainer *t) {
     for (int k = 0; k < t->chain.steps; k++)                // the first move is measured (`climb`)
         sample_step(&t->chain_pass, &t->chain, k, b->x, b->y, t->sums + row[k < 2 ? k : 2] * N_SUM,
                     k ? NULL : t->sums + CHAIN_SLOPE * N_SUM, key_of(t, RNG_LANGEVIN), t->state);
+}
+
+void share_chains(Trainer *t) {
+    const size_t n = (size_t)t->rows * tensor_len(&t->net.act[0]);
+    comm_collect(t->comm, t->dev, t->sampled->x, t->chains, n);
 }
 
 void attack_labelled(Trainer *t) {
@@ -72,18 +80,24 @@ void attack_labelled(Trainer *t) {
     }
 }
 
-// Adds one batch's part of the loss's gradient by the weights, by pass p; its sums go to row `row`.
-static void batch_gradient(Trainer *t, const TrainBatch *b, Pass *p, int row) {
+// Adds batch i's part of the loss's gradient by the weights, by pass p; its sums go to row `row`.
+// The last one's completes the gradient of this rank.
+static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
+    const TrainBatch *b = &t->batch[i];
     const real mean = 1 / (real)t->cfg.batch;
     pass_forward(p, b->x);
     t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
                     t->sums + row * N_SUM);
-    pass_backward(p);
+    pass_backward_last(p, i == t->watch.n_batch - 1 ? t->comm : NULL);
 }
 
+// Each rank's running statistics moved by its own part of the batch; their mean is what all keep.
 void compute_gradients(Trainer *t) {
     net_zero_grad(&t->net);
-    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, &t->batch[i], t->batch[i].pass, i);
+    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, t->batch[i].pass, i);
+    comm_reduce(t->comm, t->dev, t->sums, N_SUMS * N_SUM, REDUCE_SUM);
+    comm_reduce(t->comm, t->dev, t->net.state, t->net.n_state, REDUCE_MEAN);
+    comm_wait(t->comm, t->dev);
 }
 
 // The gradient at the worst weights nearby replaces the one at the weights. This second pass leaves
@@ -93,8 +107,8 @@ void sam_gradients(Trainer *t) {
     be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->sam_keep);
     net_changed(&t->net);
     net_zero_grad(&t->net);
-    for (int i = 0; i < t->watch.n_batch; i++)
-        batch_gradient(t, &t->batch[i], &t->sam_pass, UNREAD);
+    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, &t->sam_pass, UNREAD);
+    comm_wait(t->comm, t->dev);
     be->copy(t->dev, t->net.w, t->sam_keep, t->net.n_w * sizeof(real));
 }
 
@@ -117,7 +131,7 @@ static void step_or_replay(Trainer *t) {
     enum { FIRST = 2 };
     Backend *be = &t->dev->be;
     Recording *r = &t->recording[t->sam_on];
-    if (!be->record_begin || r->alike < FIRST) {
+    if (!be->record_begin || r->alike < FIRST || !comm_records(t->comm, t->dev)) {
         trainer_step(t);
         r->alike++;
         return;
@@ -148,7 +162,8 @@ void trainer_advance(Trainer *t) {
     const uint32_t draws = has_chains(t) ? replay_ready(&t->replay, t->step) : 0;
     const StepInput in = { .step = (uint32_t)t->step,
                            .drawn = t->replay.drawn,
-                           .lr = (real)trainer_lr(t) };
+                           .lr = (real)trainer_lr(t),
+                           .first = (uint32_t)t->first };
     t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
     step_or_replay(t);
     t->replay.drawn += draws;
@@ -179,6 +194,66 @@ StepState trainer_state(Trainer *t) {
     StepState s = { 0 };
     t->dev->be.copy_out(t->dev, &s, t->state, sizeof s);
     return s;
+}
+
+// ---- ranks -----------------------------------------------------------------------------------
+
+uint64_t trainer_checksum(Trainer *t) {
+    Dev *dev = t->dev;
+    uint64_t sum = dev->be.checksum(dev, t->net.w, t->net.n_w * sizeof(real));
+    sum = 31 * sum + dev->be.checksum(dev, t->net.state, t->net.n_state * sizeof(real));
+    if (!has_chains(t)) return sum;
+    const size_t n = (size_t)t->cfg.batch * tensor_len(&t->net.act[0]);
+    return 31 * sum + dev->be.checksum(dev, t->chains, n * sizeof(real));
+}
+
+int trainer_same(Trainer *t, Err *err) {
+    Comm *c = t->comm;
+    if (!c) return 0;
+    struct {
+        uint64_t step, sum;
+    } mine = { t->step, trainer_checksum(t) }, *all = calloc((size_t)c->size, sizeof *all);
+    if (!all) return err_set(err, ERR_MEM, "out of memory for %d ranks", c->size);
+    comm_gather(c, &mine, all, sizeof mine);
+    int rc = comm_check(c, err);
+    for (int r = 1; !rc && r < c->size; r++)
+        if (all[r].step != all[0].step || all[r].sum != all[0].sum) {
+            c->agreed = 1;
+            rc = err_set(err, ERR_DEV,
+                         "rank %d no longer has the same weights as rank 0 (before step %llu): "
+                         "faulty memory, or a fault of this program",
+                         r, (unsigned long long)t->step);
+        }
+    free(all);
+    return rc;
+}
+
+void trainer_broadcast(Trainer *t) {
+    Comm *c = t->comm;
+    const size_t weights = t->net.n_w * sizeof(real), stats = t->net.n_state * sizeof(real);
+    if (!c) return;
+    struct {
+        uint64_t step, seed, batches;
+        double   lr_scale;
+        uint32_t drawn;
+    } host = { t->step, t->seed, t->net.batches, t->lr_scale, t->replay.drawn };
+    comm_broadcast(c, &host, sizeof host);
+    comm_copy(c, t->dev, t->net.w, weights);
+    comm_copy(c, t->dev, t->net.state, stats);
+    comm_copy(c, t->dev, t->optim.v, weights);
+    if (t->optim.m) comm_copy(c, t->dev, t->optim.m, weights);
+    if (t->optim.avg) comm_copy(c, t->dev, t->optim.avg, weights);
+    if (t->optim.avg) comm_copy(c, t->dev, t->optim.avg_state, stats);
+    if (has_chains(t))
+        comm_copy(c, t->dev, t->replay.x, (size_t)t->replay.n * t->replay.dim * sizeof(real));
+    comm_copy(c, t->dev, t->state, sizeof *t->state);
+    t->step = host.step;
+    t->net.batches = host.batches;
+    t->lr_scale = host.lr_scale;
+    t->seed = host.seed;
+    forget_recordings(t);
+    if (has_chains(t)) replay_rewind(&t->replay, t->seed, t->step, host.drawn);
+    net_changed(&t->net);
 }
 
 // ---- opening ---------------------------------------------------------------------------------
@@ -236,13 +311,17 @@ static void objective(Trainer *t) {
 static int open_batches(Trainer *t, Err *err) {
     Dev *dev = t->dev;
     const size_t B = (size_t)t->cfg.batch, dim = (size_t)(t->data.c * t->data.side * t->data.side);
+    const size_t rows = (size_t)t->rows;
     for (int i = 0; i < t->watch.n_batch; i++) {
         TrainBatch *b = &t->batch[i];
-        b->x = dev->be.alloc(dev, B * dim * sizeof(real), "a batch");
+        b->x = dev->be.alloc(dev, rows * dim * sizeof(real), "a batch");
         const int labels = b == t->labelled || b->e.b != 0;     // a term reads them
-        if (labels && b != t->sampled) b->y = dev->be.alloc(dev, B * sizeof(int), "labels");
-        if (t->cfg.conditional && b == t->sampled) b->y = t->replay.y;
+        if (labels && b != t->sampled) b->y = dev->be.alloc(dev, rows * sizeof(int), "labels");
+        if (t->cfg.conditional && b == t->sampled) b->y = t->replay.y + t->first;
     }
+    if (has_chains(t))
+        t->chains =
+            t->comm ? dev->be.alloc(dev, B * dim * sizeof(real), "finished chains") : t->sampled->x;
     t->index = dev->be.alloc(dev, B * sizeof(int), "a batch");
     t->px_index = dev->be.alloc(dev, B * sizeof(int), "a batch");
     t->sums = dev->be.alloc(dev, N_SUMS * N_SUM * sizeof(real), "sums");
@@ -251,11 +330,12 @@ static int open_batches(Trainer *t, Err *err) {
     dev->be.zero(dev, t->state, sizeof(StepState));
     dev->be.zero(dev, t->sums, N_SUMS * N_SUM * sizeof(real));
     dev->be.zero(dev, t->ring, N_RING * N_ROW * sizeof(real));
+    if (t->comm && has_chains(t)) dev->be.zero(dev, t->chains, B * dim * sizeof(real));
     return 0;
 }
 
 static int open_passes(Trainer *t, Err *err) {
-    const int B = t->cfg.batch, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0;
+    const int B = t->rows, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0;
     if (pass_open(&t->real_pass, &t->net, B, MODE_TRAIN, err)) return -1;
     t->mem_bytes = t->real_pass.bytes;
     if (t->cfg.sam > 0) {
@@ -320,7 +400,22 @@ static int open_schedule(Trainer *t, Err *err) {
     return place_drops(&t->schedule, c->decay_at, c->minutes > 0 ? 1 : t->per_epoch, err);
 }
 
-int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int empty, Err *err) {
+// Each rank's rows are a batch of their own to the norms.
+static int divide_batch(Trainer *t, Err *err) {
+    const int n = comm_size(t->comm), least = t->cfg.norm == NORM_BATCH ? 2 : 1;
+    t->rows = t->cfg.batch / n;
+    t->first = t->rows * comm_rank(t->comm);
+    if (t->rows * n != t->cfg.batch)
+        return err_set(err, ERR_ARG, "batch = %d: %d ranks must divide it", t->cfg.batch, n);
+    if (n > 1 && t->rows < least)
+        return err_set(err, ERR_ARG,
+                       "batch = %d: batch normalisation needs 2 images per rank, found %d ranks",
+                       t->cfg.batch, n);
+    return 0;
+}
+
+int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *train, int empty,
+                 Err *err) {
     memset(t, 0, sizeof *t);
     if (c->pad >= train->side)
         return err_set(err, ERR_ARG,
@@ -329,7 +424,9 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
     t->cfg = *c;
     t->cfg.flip = c->flip && train->flip;
     t->dev = dev;
+    t->comm = comm;
     t->lr_scale = 1;
+    if (divide_batch(t, err)) return -1;
     t->chain = chain_of(c);
     trainer_seed(t, 0);
     NetSpec spec;
@@ -354,6 +451,8 @@ int trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int em
          replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err) ||
          stopped(dev->events, err)))
         return -1;
+    t->replay.first = t->first;
+    t->replay.rows = t->rows;
     if (open_batches(t, err) || open_passes(t, err) || optim_open(&t->optim, &t->net, err))
         return -1;
     return dev_check(dev, err);
@@ -366,9 +465,10 @@ void trainer_close(Trainer *t) {
     Pass *passes[] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass,
                        &t->attack_pass };
     for (int i = 0; i < 5; i++) pass_close(passes[i]);
+    if (t->comm) dev->be.free(dev, t->chains);
     for (int i = 0; i < MAX_BATCHES; i++) {
         dev->be.free(dev, t->batch[i].x);
-        if (t->batch[i].y != t->replay.y) dev->be.free(dev, t->batch[i].y);
+        if (&t->batch[i] != t->sampled) dev->be.free(dev, t->batch[i].y);
     }
     void *all[] = { t->mem, t->index, t->px_index, t->x0, t->sam_keep, t->state, t->sums, t->ring };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) dev->be.free(dev, all[i]);

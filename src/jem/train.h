@@ -11,7 +11,7 @@
 enum { N_RING = 1024 };
 
 typedef struct {                  // one batch of images that goes through the net
-    real  *x;                     // on the device: [batch][dim]
+    real  *x;                     // on the device: [rows][dim]
     int   *y;                     // labels, or NULL where no term reads them
     Energy e;                     // its terms of the loss, added up
     Pass  *pass;
@@ -26,6 +26,8 @@ typedef struct {                  // a step's device work, where the device can 
 typedef struct {
     Config   cfg;
     Dev     *dev;
+    Comm    *comm;                // the ranks that train together; NULL: this process alone
+    int      rows, first;         // this rank's part of a batch: rows first .. first + rows - 1
     Net      net;
     Optim    optim;
     Schedule schedule;
@@ -41,6 +43,7 @@ typedef struct {
     TrainBatch *labelled, *px_real;     // of these; px_real may be labelled. NULL: no p(x)
     TrainBatch *sampled;          // x_q, the end points of chains; NULL: no p(x)
     Watch    watch;
+    real    *chains;              // on the device: x_q of all ranks [cfg.batch][dim], for the buffer
     int     *index, *px_index;    // on the device: rows of the training set
     real    *x0;                  // on the device: images before an attack, or NULL
     real    *sam_keep;            // on the device: weights while SAM perturbs them, or NULL
@@ -57,8 +60,9 @@ typedef struct {
 
 // Opens everything on dev for the images of `train` and initialises the weights. The replay buffer
 // is filled with chain starts unless `empty` (a checkpoint will fill it). The set may be freed
-// afterwards.
-int  trainer_open(Trainer *t, Dev *dev, const Config *c, const Set *train, int empty, Err *err);
+// afterwards. comm: the ranks among which each batch is divided, or NULL.
+int  trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *train, int empty,
+                  Err *err);
 void trainer_close(Trainer *t);
 // One iteration: tells the device which step it is, does trainer_step or replays its recording, and
 // counts. It returns before the device is done; a failure shows in dev_check, a divergence in
@@ -71,6 +75,11 @@ void trainer_seed(Trainer *t, int attempt);         // a new random stream for a
 // The log row of a step that lies at most N_RING back; waits for the device.
 void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]);
 StepState trainer_state(Trainer *t);                // waits for the device
+// With ranks: a number that differs where weights, statistics or finished chains do; rank 0's state
+// (everything that a checkpoint holds) to all.
+uint64_t trainer_checksum(Trainer *t);
+int  trainer_same(Trainer *t, Err *err);            // 0, or an error that names a rank that differs
+void trainer_broadcast(Trainer *t);
 
 static inline int has_chains(const Trainer *t) { return t->sampled != NULL; }
 static inline int has_attack(const Trainer *t) { return t->x0 != NULL; }
@@ -80,8 +89,9 @@ static inline int sam_active(const Trainer *t) { return t->sam_on; }
 void trainer_step(Trainer *t);
 void gather_batches(Trainer *t);                    // data set -> labelled and p(x)'s real images
 void run_chains(Trainer *t);                        // PYLD on the sampled batch: x_0 -> x_q
+void share_chains(Trainer *t);                      // starts to collect all ranks' x_q
 void attack_labelled(Trainer *t);                   // adversarial training: PGD
-void compute_gradients(Trainer *t);                 // each batch: forward, loss head, backward
+void compute_gradients(Trainer *t);                 // each batch: forward, loss head, backward; summed
 void sam_gradients(Trainer *t);                     // the same at the perturbed weights instead
 void check_step(Trainer *t);                        // log row; sets StepState.halt on divergence
 #endif

@@ -377,10 +377,37 @@ void pass_forward(Pass *p, void *x) {
     net->batches += p->mode & STATS_UPDATE && !(p->mode & STATS_RUNNING);
 }
 
-void pass_backward(Pass *p) {
+static size_t param_end(const Net *net, int par) {
+    return par < 0 ? 0 : net->par[par].off + net->par[par].len;
+}
+
+// The gradients from here on are complete once op i went back: those of earlier ops lie before.
+static size_t complete_from(const Net *net, int i) {
+    size_t end = 0;
+    while (--i >= 0) {
+        if (param_end(net, net->op[i].w) > end) end = param_end(net, net->op[i].w);
+        if (param_end(net, net->op[i].b) > end) end = param_end(net, net->op[i].b);
+    }
+    return end;
+}
+
+// Sums the gradients that are complete after op i, if they fill a bucket or are the last. *end is
+// where those begin that were summed before.
+static void reduce_bucket(const Pass *p, Comm *comm, int i, size_t *end) {
+    enum { BUCKET = 4 << 20 };                                 // reals
+    const size_t from = complete_from(p->net, i);
+    if (*end - from < BUCKET && i > 0) return;
+    comm_reduce(comm, p->dev, p->net->dw + from, *end - from, REDUCE_SUM);
+    *end = from;
+}
+
+void pass_backward(Pass *p) { pass_backward_last(p, NULL); }
+
+void pass_backward_last(Pass *p, Comm *comm) {
     const Net *net = p->net;
     Dev *dev = p->dev;
     const int want_dw = p->mode & WANT_DW;
+    size_t reduced = net->n_w;
     for (int i = net->n_op - 1; i >= 0; i--) {
         const Op *op = &net->op[i];
         const Tensor *x = &p->act[op->x], *dy = &p->grad[op->y];
@@ -397,6 +424,7 @@ void pass_backward(Pass *p) {
         case OP_POOL: dev->be.pool_bwd(dev, dy, dx); break;
         default: break;                                        // forward_only: pass_plan refuses
         }
+        if (comm) reduce_bucket(p, comm, i, &reduced);
     }
 }
 

@@ -9,7 +9,7 @@
 #ifndef NET_H
 #define NET_H
 #include "base/arena.h"
-#include "dev/backend.h"
+#include "dev/comm.h"
 
 typedef enum { NORM_NONE, NORM_BATCH } NormKind;
 typedef enum { STEM_3X3, STEM_4X4 } StemKind;     // stride 1 pad 1; stride 2 pad 1
@@ -115,6 +115,9 @@ void pass_close(Pass *p);
 // OP_RESIZE); read again by pass_backward.
 void pass_forward(Pass *p, void *x);
 void pass_backward(Pass *p);                                 // from logits_grad(p)
+// The same, after which no other pass adds to the net's gradients: it starts to sum them over all
+// ranks, in buckets, as soon as they are complete. comm_wait must follow.
+void pass_backward_last(Pass *p, Comm *comm);
 Tensor *pass_logits(Pass *p);
 Tensor *pass_logits_grad(Pass *p);
 Tensor *pass_input_grad(Pass *p);

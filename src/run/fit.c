@@ -43,7 +43,10 @@ double run_seconds(const TrainRun *r) { return r->state.seconds + (now_seconds()
 static void show_progress(TrainRun *r) {
     real row[N_ROW] = { 0 };
     if (!r->ev || !r->ev->progress || r->t.step == r->log.next) return; // no new step
-    if (!r->shown) r->shown = r->t.step; // the speed counts from here: step 0 also chose kernels
+    if (!r->shown) {                     // the speed counts from here: step 0 also chose kernels
+        r->shown = r->t.step;
+        r->shown_at = now_seconds();
+    }
     trainer_row(&r->t, r->t.step - 1, row);
     int n = snprintf(r->text, sizeof r->text, "epoch %.1f  ce %.3f  acc %.1f %%",
                      (double)r->t.step / (double)r->t.per_epoch, (double)row[ROW_CE],
@@ -55,13 +58,19 @@ static void show_progress(TrainRun *r) {
         n += snprintf(r->text + n, sizeof r->text - (size_t)n, "  valid %.2f %%",
                       100 * r->valid_accuracy);
     if (!isnan(r->fid_value))
-        snprintf(r->text + n, sizeof r->text - (size_t)n, "  FID %.1f", r->fid_value);
+        n += snprintf(r->text + n, sizeof r->text - (size_t)n, "  FID %.1f", r->fid_value);
+    if (r->comm && r->t.step > r->shown)
+        snprintf(r->text + n, sizeof r->text - (size_t)n, "  %.0f images/s on %d ranks",
+                 (double)(r->t.step - r->shown) * r->cfg.batch / (now_seconds() - r->shown_at),
+                 r->comm->size);
     r->ev->progress(r->ev->ctx, r->shown, r->t.step, r->total, "it", r->text);
 }
 
 static int finished(TrainRun *r) {
     if (r->cfg.minutes > 0) {
-        const double limit = 60 * r->cfg.minutes, passed = run_seconds(r);
+        const double limit = 60 * r->cfg.minutes;
+        double passed = run_seconds(r);
+        comm_broadcast(r->comm, &passed, sizeof passed);
         r->t.time_share = fmin(passed / limit, 1);
         r->total = r->t.step;
         if (passed < limit)
@@ -102,10 +111,13 @@ static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int 
     const int validate = (epoch_over || last) && step != r->state.validated;
     show_progress(r);
     if (!validate) run_write_log(r, NAN, NAN);
-    if (validate && run_end_epoch(r, err)) return -1;
-    *stopped = !last && (stop_asked(r->ev) || stop_file(r));
-    const int save = validate || (step > r->saved_step && (*stopped || checkpoint_due(r)));
-    if (save && is_stable(&r->t.watch, now) && run_save(r, err)) return -1;
+    if (validate && comm_agree(r->comm, run_end_epoch(r, err), err)) return -1;
+    const int stop = !last && (stop_asked(r->ev) || (run_writes(r) && stop_file(r)));
+    const Wish wish = run_wish(r, (Wish){ stop, checkpoint_due(r) });
+    *stopped = wish.stop;
+    const int save = validate || (step > r->saved_step && (wish.stop || wish.save));
+    if (save && is_stable(&r->t.watch, now) && comm_agree(r->comm, run_save(r, err), err))
+        return -1;
     if ((last || *stopped) && step > r->saved_step)
         run_say(r,
                 "not saved: the run is more than half way to a divergence limit; the checkpoint of "
@@ -121,7 +133,7 @@ static int fit_loop(TrainRun *r, int *stopped, Err *err) {
         const int last = finished(r);
         const int epoch_over = t->step && t->step % t->per_epoch == 0;
         if (t->step % look_every == 0 || epoch_over || last) {
-            if (dev_check(&r->dev, err)) return -1;
+            if (run_ranks_alike(r, dev_check(&r->dev, err), err)) return -1;
             const StepState now = trainer_state(t); // waits for the device
             if (now.halt) {
                 if (run_roll_back(r, now.halt, err)) return -1;
@@ -176,42 +188,69 @@ static void introduce(const TrainRun *r, const char *note) {
     run_say(r, "device %s: %s; %.2f GiB for activations", r->dev.be.name,
             r->dev.be.describe((Dev *)(uintptr_t)&r->dev), (double)t->mem_bytes / 0x1p30);
     run_say(r, "%s, batch %d, into %s", length, r->cfg.batch, r->out);
+    run_introduce_ranks(r);
 }
 
-static int fit_open(TrainRun *r, Err *err) {
-    char path[RUN_PATH], note[256], *tuning = NULL;
-    int rc = run_folder_choose(r->out, sizeof r->out, &r->cfg, err) ||
-             run_folder_lock(r->out, r->cfg.resume, &r->lock, err);
-    if (!rc && r->cfg.resume)
-        rc = run_find_checkpoint(r, 0, path, err) || run_resume_options(r, path, &tuning, err);
-    if (!rc) rc = config_check(&r->cfg, err) || run_fid_check(r, err) || load_data(r, err);
+// The folder, and of a resumed run its checkpoint, options and kernel choices (malloc'd).
+static int open_folder(TrainRun *r, char path[RUN_PATH], char **tuning, Err *err) {
+    if (run_folder_choose(r->out, sizeof r->out, &r->cfg, err) ||
+        run_folder_lock(r->out, r->cfg.resume, &r->lock, err))
+        return -1;
+    run_stop_clear(r->out);                                 // of an earlier session
+    if (!r->cfg.resume) return 0;
+    return run_find_checkpoint(r, 0, path, err) || run_resume_options(r, path, tuning, err);
+}
+
+static int open_device(TrainRun *r, const char *tuning, Err *err) {
+    Trainer *t = &r->t;
     DevOpts o = config_dev(&r->cfg);
     o.tuning = tuning;
     o.events = r->ev;
-    if (!rc) rc = dev_open(&r->dev, r->cfg.device, &o, note, err);
-    free(tuning);
-    if (rc) return -1;
-    run_stop_clear(r->out);                                 // of an earlier session
-    Trainer *t = &r->t;
-    if (trainer_open(t, &r->dev, &r->cfg, &r->train, r->cfg.resume, err)) return -1;
+    if (r->comm) o.unit = r->comm->local_rank;
+    if (r->comm && !o.threads) o.threads = -r->comm->local_size;
+    if (dev_open(&r->dev, r->cfg.device, &o, r->note, err)) return -1;
+    const int empty = r->cfg.resume || !run_writes(r);      // filled from rank 0 or a checkpoint
+    if (trainer_open(t, &r->dev, r->comm, &r->cfg, &r->train, empty, err)) return -1;
     const int infer = r->cfg.batch < 100 ? 100 : r->cfg.batch;
     if (scorer_open(&r->scorer, &t->net, infer, t->mem, t->mem_bytes, err) || stopped(r->ev, err))
         return -1;
-    if (r->valid.n && bytes_upload(&r->valid_bytes, &r->dev, &r->valid, err)) return -1;
+    r->scorer.comm = r->comm;
+    return r->valid.n ? bytes_upload(&r->valid_bytes, &r->dev, &r->valid, err) : 0;
+}
+
+// What rank 0 alone does, after all have opened their devices.
+static int open_state(TrainRun *r, const char *path, Err *err) {
+    Trainer *t = &r->t;
+    if (r->cfg.resume ? ckpt_load(t, &r->state, path, err) : start_weights(r, err)) return -1;
+    return train_log_open(&r->log, r->out, t->step, err);
+}
+
+static int fit_open(TrainRun *r, Err *err) {
+    char path[RUN_PATH], *tuning = NULL;
+    int rc = comm_agree(r->comm, run_writes(r) ? open_folder(r, path, &tuning, err) : 0, err);
+    if (!rc) rc = run_share_folder(r, &tuning, err);
+    if (!rc) rc = config_check(&r->cfg, err) || run_fid_check(r, err) || load_data(r, err);
+    rc = comm_agree(r->comm, rc, err) || run_same_images(r, err) ||
+         run_open_devices(r, open_device, tuning, err);
+    free(tuning);
+    if (rc) return -1;
+    Trainer *t = &r->t;
     r->logits = malloc((r->valid.n + r->test.n + 1) * (size_t)r->train.classes * sizeof *r->logits);
-    if (!r->logits) return err_set(err, ERR_MEM, "out of memory for scores");
+    if (!r->logits) rc = err_set(err, ERR_MEM, "out of memory for scores");
     r->total = t->schedule.total;
     r->start = now_seconds();
-    if (r->cfg.resume ? ckpt_load(t, &r->state, path, err) : start_weights(r, err)) return -1;
-    r->saved_at = r->state.seconds;
-    r->saved_step = t->step;
     r->log.ev = r->ev;
     r->log.tensorboard = r->cfg.tensorboard;
-    if (train_log_open(&r->log, r->out, t->step, err)) return -1;
-    introduce(r, note);
+    if (!rc && run_writes(r)) rc = open_state(r, path, err);
+    if (comm_agree(r->comm, rc, err)) return -1;
+    run_share_state(r);
+    r->saved_at = r->state.seconds;
+    r->saved_step = t->step;
+    r->log.next = t->step;
+    introduce(r, r->note);
     if (r->cfg.resume) run_say(r, "resuming at step %" PRIu64, t->step);
-    if (r->cfg.resume) run_note_device(r);
-    return r->cfg.resume ? 0 : run_save(r, err);
+    if (r->cfg.resume && run_writes(r)) run_note_device(r);
+    return r->cfg.resume ? 0 : comm_agree(r->comm, run_save(r, err), err);
 }
 
 static void fit_close(TrainRun *r) {
@@ -239,8 +278,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     r->valid_accuracy = r->fid_value = r->test_accuracy = r->test_ece = NAN;
     r->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
-    int rc = fit_open(r, err);
-    if (rc && r->lock >= 0 && !c->resume) run_folder_drop(r->out);
+    int rc = run_open_ranks(r, err) || fit_open(r, err);
     if (!rc) rc = fit_loop(r, &result->stopped, err);
     if (r->log.f) fflush(r->log.f);
     snprintf(result->out, sizeof result->out, "%s", r->out);
@@ -252,6 +290,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     result->test_ece = r->test_ece;
     if (r->start > 0) result->seconds = run_seconds(r);
     fit_close(r);
+    run_close_ranks(r, rc, err);
     free(r);
     return rc;
 }

@@ -16,17 +16,20 @@ static void average_statistics(TrainRun *r) {
     const size_t bytes = t->net.n_state * sizeof(real);
     const uint64_t batches = t->net.batches;
     for (int k = 0; k < BATCHES && bytes; k++) {
-        const StepInput in = { .step = (uint32_t)(t->step + (uint64_t)k) };
+        const StepInput in = { .step = (uint32_t)(t->step + (uint64_t)k),
+                               .first = (uint32_t)t->first };
         const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
         t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
         t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->state,
                         t->index, NULL);
-        t->dev->be.batch(t->dev, &t->data, t->index, t->cfg.batch, trainer_augment(t), key,
+        t->dev->be.batch(t->dev, &t->data, t->index + t->first, t->rows, trainer_augment(t), key,
                          t->state, t->batch[0].x, NULL);
         for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
         pass_forward(p, t->batch[0].x);
     }
     for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = t->net.momentum;
+    comm_reduce(t->comm, t->dev, t->net.state, t->net.n_state, REDUCE_MEAN);
+    comm_wait(t->comm, t->dev);
     t->net.batches = batches;
 }
 
@@ -136,7 +139,7 @@ int run_end_epoch(TrainRun *r, Err *err) {
     if (!rc && (!r->valid.n || s.accuracy > r->state.best_accuracy)) {
         r->state.best_accuracy = r->valid.n ? s.accuracy : -1;
         r->state.best_step = t->step;
-        rc = save_best(r, &s, err);
+        if (run_writes(r)) rc = save_best(r, &s, err);
     }
     swap_average(t);
     t->dev->be.copy_in(t->dev, t->state, &keep, sizeof keep);
@@ -144,25 +147,33 @@ int run_end_epoch(TrainRun *r, Err *err) {
     if (due) r->fid_value = run_fid(r);
     run_write_log(r, r->valid_accuracy, due ? r->fid_value : NAN);
     note_margin(r);
-    return rc || sample_grid(r, err) || dev_check(t->dev, err);
+    return rc || (run_writes(r) && sample_grid(r, err)) || dev_check(t->dev, err);
 }
 
 // The best model, not the last, is what the user gets, so its test accuracy is reported.
+static int load_best(TrainRun *r, const char *path, Err *err) {
+    St st;
+    if (st_open(&st, path, err)) return -1;
+    const int rc = model_weights(&st, &r->t.net, err);
+    st_close(&st);
+    return rc;
+}
+
 int run_test_best(TrainRun *r, Err *err) {
     char path[RUN_PATH];
-    St st;
     Scores s;
     Bytes test = { 0 };
-    if (!r->test.n || run_path(path, r->out, RUN_BEST, err) || !file_exists(path)) return 0;
-    if (st_open(&st, path, err)) return -1;
-    int rc = model_weights(&st, &r->t.net, err);
-    st_close(&st);
+    int here = r->test.n && !run_path(path, r->out, RUN_BEST, err) && file_exists(path);
+    comm_broadcast(r->comm, &here, sizeof here);
+    if (!here) return comm_check(r->comm, err);
+    int rc = comm_agree(r->comm, run_writes(r) ? load_best(r, path, err) : 0, err);
+    if (!rc) run_share_state(r);
     if (!rc) rc = bytes_upload(&test, &r->dev, &r->test, err);
     if (!rc) rc = scorer_set(&r->scorer, &test, 0, (int)r->test.n, r->logits, err);
     if (!rc) rc = scores_of(&s, r->logits, r->test.y, r->test.n, r->test.classes, 1, err);
     bytes_free(&test, &r->dev);
-    if (rc) return -1;
+    if (comm_agree(r->comm, rc, err)) return -1;
     r->test_accuracy = s.accuracy;
     r->test_ece = s.ece;
-    return run_write_record(r, err);
+    return comm_agree(r->comm, run_writes(r) ? run_write_record(r, err) : 0, err);
 }

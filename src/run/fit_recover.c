@@ -50,7 +50,7 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     const uint64_t at = r->t.step;
     const int attempt = r->state.attempt + 1;
     if (at > r->diverged_step) r->diverged_step = at;
-    if (note_divergence(r, reason, err)) return -1;
+    if (comm_agree(r->comm, run_writes(r) ? note_divergence(r, reason, err) : 0, err)) return -1;
     if (attempt > r->cfg.retries) {
         run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
                 reasons[reason], r->cfg.retries);
@@ -62,8 +62,10 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     const double scale = ++r->diverged_in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
     const RunState before = r->state;
     const int older = r->diverged_in_a_row > 2; // the last one may already be diverging
-    if (run_find_checkpoint(r, older, path, err) || ckpt_load(&r->t, &r->state, path, err))
-        return -1;
+    const int rc = run_writes(r) && (run_find_checkpoint(r, older, path, err) ||
+                                     ckpt_load(&r->t, &r->state, path, err));
+    if (comm_agree(r->comm, rc ? -1 : 0, err)) return -1;
+    run_share_state(r);
     r->state.attempt = attempt;
     r->state.best_accuracy = before.best_accuracy;
     r->state.best_step = before.best_step;
@@ -77,5 +79,8 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
             " with a new random stream%s (retry %d of %d)",
             at, reasons[reason], r->t.step,
             r->diverged_in_a_row > 1 ? " and half the learning rate" : "", attempt, r->cfg.retries);
-    return run_save(r, err) || train_log_open(&r->log, r->out, r->t.step, err);
+    r->log.next = r->t.step;
+    return comm_agree(r->comm, run_save(r, err), err) ||
+           comm_agree(r->comm, run_writes(r) ? train_log_open(&r->log, r->out, r->t.step, err) : 0,
+                      err);
 }

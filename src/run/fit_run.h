@@ -7,9 +7,13 @@
 #include "run/folder.h"
 #include "run/train_log.h"
 
+typedef struct { int stop, save; } Wish;     // what ranks may find necessary at different times
+
 typedef struct {
     Config   cfg;
     const Events *ev;
+    Comm    *comm;                   // the ranks that train together; NULL: this process alone
+    Events   silent;                 // of ranks other than 0
     char     out[480];               // the run folder
     int      lock;                   // its lock (run_folder_lock)
     Dev      dev;
@@ -24,6 +28,7 @@ typedef struct {
     double   start, saved_at;        // now_seconds() at the start; seconds of training
     double   looked;                 // now_seconds() when RUN_STOP was last looked for
     uint64_t shown;                  // the first step that was shown live
+    double   shown_at;               // now_seconds() then
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
     uint64_t diverged_step;          // the furthest step that it diverged at
     int      diverged_in_a_row;      // without a new checkpoint beyond that step
@@ -33,11 +38,27 @@ typedef struct {
     int      told_over_margin;
     double   fid_value;              // the latest FID of the replay buffer, or NaN
     struct FitFid *fid;              // what it needs, once there was one
-    char     text[200];              // the live line
+    char     text[240];              // the live line
+    char     note[256];              // what opening the device had to say, or ""
 } TrainRun;
 
 void run_say(const TrainRun *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 double run_seconds(const TrainRun *r);              // of training, all sessions together
+
+static inline int run_writes(const TrainRun *r) { return comm_rank(r->comm) == 0; }
+
+// fit_ranks.c: nothing where this process is alone. Errors of one rank are errors of all.
+int  run_open_ranks(TrainRun *r, Err *err);         // first of all; compares options and programs
+int  run_share_folder(TrainRun *r, char **tuning, Err *err);     // name, options: rank 0's
+int  run_same_images(TrainRun *r, Err *err);
+// open on rank 0, then with its kernel choices on the others; connects their devices.
+int  run_open_devices(TrainRun *r, int (*open)(TrainRun *, const char *tuning, Err *), char *tuning,
+                      Err *err);
+void run_share_state(TrainRun *r);                  // rank 0's, of the run and its trainer
+Wish run_wish(TrainRun *r, Wish mine);              // all stop if one must; rank 0's clock counts
+int  run_ranks_alike(TrainRun *r, int rc, Err *err);    // no failure anywhere, and equal weights
+void run_introduce_ranks(const TrainRun *r);
+void run_close_ranks(TrainRun *r, int rc, Err *err);
 
 // fit_save.c: checkpoints and run.json
 int  run_save(TrainRun *r, Err *err);

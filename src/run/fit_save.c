@@ -62,6 +62,7 @@ int run_write_record(TrainRun *r, Err *err) {
     json_put_string(&j, "written", when);
     json_put_string(&j, "device", r->dev.be.name);
     json_put_string(&j, "device_details", r->dev.be.describe(&r->dev));
+    if (r->comm) json_put_int(&j, "ranks", r->comm->size);
     json_put_uint(&j, "parameters", r->t.net.n_w);
     json_put_uint(&j, "train_images", r->train.n);
     json_put_uint(&j, "valid_images", r->valid.n);
@@ -92,6 +93,10 @@ int run_write_record(TrainRun *r, Err *err) {
 
 void run_write_log(TrainRun *r, double valid, double fid) {
     real row[N_ROW] = { 0 };
+    if (!run_writes(r)) {
+        r->log.next = r->t.step;
+        return;
+    }
     while (r->log.next < r->t.step) {
         const uint64_t step = r->log.next;
         trainer_row(&r->t, step, row);
@@ -130,6 +135,11 @@ void run_note_device(const TrainRun *r) {
 int run_save(TrainRun *r, Err *err) {
     const int past = r->t.step > r->diverged_step && r->t.step > r->saved_step;
     char last[RUN_PATH], prev[RUN_PATH];
+    if (!run_writes(r)) {
+        r->saved_step = r->t.step;
+        if (past) r->diverged_in_a_row = 0;
+        return 0;
+    }
     if (run_path(last, r->out, RUN_LAST, err) || run_path(prev, r->out, RUN_PREV, err)) return -1;
     run_write_log(r, NAN, NAN);
     if (train_log_flush(&r->log, err)) return -1;

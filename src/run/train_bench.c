@@ -33,7 +33,7 @@ int train_bench(const Config *c, int n, double *ms, const Events *ev, Err *err) 
     DevOpts o = config_dev(c);
     o.events = ev;
     if (dev_open(&dev, c->device, &o, NULL, err)) return -1;
-    int rc = random_set(&set, c, err) || trainer_open(&t, &dev, &cfg, &set, 0, err);
+    int rc = random_set(&set, c, err) || trainer_open(&t, &dev, NULL, &cfg, &set, 0, err);
     for (int i = -4; !rc && i < n; i++) { // the warm-up: a device records the third step
         dev.be.sync(&dev);
         const double start = now_seconds();

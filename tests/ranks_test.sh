@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# ranks_test.sh - several processes train one model: as one does, whatever their number, through a resume with another
+# number, and to an orderly end when one of them fails. Without mpirun or the mpi module nothing is tried.
+# tools/ranks_faults.sh is the long form of the failures.
+set -u
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/script.sh"
+module=${JEMPP_MODULE_DIR:-$(dirname "$jempp")}/jempp-mpi.so
+if ! command -v mpirun >/dev/null || [ ! -f "$module" ]; then
+    echo "[  SKIPPED ] 1 test(s): no mpirun, or no $module"
+    exit 0
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+
+small="--data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 40 --train-images 200 --valid-images 40 --steps 3
+    --warmup 0 --decay-factor 1 --device cpu --threads 1 --conv direct --noise 0.01 --px-margin 0.001"
+plain="$small --norm none --optimizer adam --lr 1e-3"
+ranks() { mpirun -n "$1" "$jempp" "${@:2}" >out 2>err </dev/null; }
+alone() { "$jempp" "$@" >out 2>err </dev/null; }
+same() {        # same RUN RUN: every number of the two logs, but for the seconds, within 1e-5
+    awk -F'\t' 'NR == FNR { a[FNR] = $0; n = FNR; next }
+        { split(a[FNR], v); for (i = 1; i <= 11; i++) if (i != 3 && i != 11) { d = v[i] - $i; m = v[i] < 0 ? -v[i] : v[i]
+              if (d > 1e-5 * (1 + m) || -d > 1e-5 * (1 + m)) { print FILENAME ":" FNR ": " $i ", not " v[i]; bad = 1 } } }
+        END { exit bad || FNR != n || n != 11 }' "$1/log.tsv" "$2/log.tsv" >out
+}
+opens() { alone info "$1/last.safetensors" || alone info "$1/prev.safetensors"; }
+says() { grep -q -- "$1" err; }
+one_message() { [ "$(grep -c '^jempp:' err)" = 1 ]; }
+started() {     # started RUN: waits until it has steps
+    local i
+    for ((i = 0; i < 100; i++)); do [ -f "$1/log.tsv" ] && [ "$(wc -l <"$1/log.tsv")" -gt 20 ] && return; sleep 0.1; done
+    return 1
+}
+child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
+
+# shellcheck disable=SC2086
+{
+    check "one rank, no norm" alone train $plain --iterations 10 --out one
+    check "two ranks" ranks 2 train $plain --iterations 10 --out two
+    check "two ranks have the losses of one" same one two
+    check "four ranks begin" ranks 4 train $plain --iterations 3 --out four
+    check "one goes on" alone train --resume --iterations 6 --out four
+    check "then two" ranks 2 train --resume --iterations 10 --out four
+    check "and the losses are those of one rank" same one four
+    ranks 1 train $plain --iterations 9 --out mixed : -n 1 "$jempp" train $plain --iterations 8 --out mixed
+    check "other options are refused" says "rank 1 of 2: found 'iterations = 8', but rank 0 has 'iterations = 9'"
+    check "by one message" one_message
+    ranks 3 train $plain --out three
+    check "a batch that the ranks do not divide is refused" says "batch = 8: 3 ranks must divide it"
+
+    mpirun -n 2 "$jempp" train $plain --iterations 1000000 --out term >out 2>err </dev/null &
+    run=$!
+    started term && kill -TERM $run
+    wait $run
+    check "SIGTERM to mpirun stops the run" grep -q "stopped before its end" out
+    check "and what it saved can be resumed" ranks 2 train --resume --iterations 1 --out term
+
+    mpirun -n 2 "$jempp" train $plain --iterations 1000000 --checkpoint-minutes 0.001 --out killed >out 2>err </dev/null &
+    run=$!
+    started killed && kill -KILL "$(child $run 2)"
+    wait $run
+    check "a killed rank ends all" test $? != 0
+    check "with a checkpoint that opens" opens killed
+
+    mpirun -n 2 "$jempp" train $plain --iterations 1000000 --rank-timeout 1 --out hangs >out 2>err </dev/null &
+    run=$!
+    started hangs && kill -STOP "$(child $run 1)"
+    wait $run
+    check "a rank that hangs ends all" test $? != 0
+    check "and is missed" says "no answer from another rank for 1 s"
+    check "by one message" one_message
+    check "with a checkpoint that opens" opens hangs
+}
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
