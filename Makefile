@@ -1,6 +1,6 @@
 # Makefile - builds jempp. `make help` lists the targets; ./make.sh installs what is missing first.
 #
-# Each flag set keeps its own objects: build/release, asan, poison, double, cov, fuzz, arm64, bundle. The release program
+# Each flag set keeps its own objects: build/release, asan, poison, tsan, double, cov, fuzz, arm64, bundle. The release program
 # and its modules lie in build/, those of another set in the set's folder.
 
 VERSION   := $(shell sed -n 's/^.define JEMPP_VERSION "\(.*\)".*/\1/p' include/jempp.h)
@@ -18,6 +18,9 @@ PKG_CONFIG ?= pkg-config
 ifeq ($(SET),fuzz)
 override CC := clang
 OPENMP := -Wno-unknown-pragmas
+endif
+ifeq ($(SET),tsan)
+OPENMP := -Wno-unknown-pragmas# libgomp is not built for the sanitizer
 endif
 ARM64 := $(CURDIR)/build/arm64-root
 ifeq ($(SET),arm64)
@@ -61,12 +64,13 @@ MODULE_NEAR := $(shell realpath -m --relative-to=$(BINDIR) $(MODULE_DIR))
 SETFLAGS.release := -O2
 SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 SETFLAGS.poison  := -O2 -DPOISON
+SETFLAGS.tsan    := -O1 -fno-omit-frame-pointer -fsanitize=thread
 SETFLAGS.double  := -O2 -DREAL=double
 SETFLAGS.cov     := -O0 --coverage
 SETFLAGS.bundle  := -O2
 SETFLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow,fuzzer-no-link -fno-sanitize-recover=all
 SETFLAGS.arm64   := -O2
-$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, double, cov, fuzz, arm64, bundle))
+$(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, tsan, double, cov, fuzz, arm64, bundle))
 
 WARN     := -Wall -Wextra -Wshadow -Wpedantic $(if $(WERROR),-Werror)
 DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
@@ -142,7 +146,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison fuzz arm64 cov bench bench-torch demo lint format install uninstall bundle bundle-folder wheel wheel-folder deb clean help FORCE
+.PHONY: all tests run test asan poison tsan fuzz arm64 cov bench bench-torch demo lint format install uninstall bundle bundle-folder wheel wheel-folder deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -171,6 +175,14 @@ test: all tests
 POISONED := learn_test test_cpu test_inception test_ops test_net test_golden test_iterate test_train test_eval test_model
 asan poison:
 	@$(MAKE) --no-print-directory SET=$@ $(if $(filter poison,$@),TESTS="$(or $(TESTS),$(POISONED))") run
+
+# The thread that writes checkpoints, with the reference device alone: the other modules bring threads of their own.
+TSAN := SET=tsan ONEDNN= CUDA= MPI= CAIRO=
+tsan:
+	@$(MAKE) --no-print-directory $(TSAN) TESTS="test_base test_faults" tests
+	@$(MAKE) --no-print-directory $(TSAN) TESTS=test_base run
+	build/tsan/tests/test_faults 'a_slow_disk*'
+	build/tsan/tests/test_faults 'every_call_that_writes*'
 
 T ?= 10
 fuzz: all
@@ -315,6 +327,7 @@ help:
 	@echo "make              the program and its modules, in build/"
 	@echo "make test         every test; TESTS=\"test_ops check_layers\" picks some"
 	@echo "make asan|poison  the same tests with sanitizers | with new device memory full of NaN"
+	@echo "make tsan         the tests of the thread that writes checkpoints, with the thread sanitizer"
 	@echo "make fuzz         every reader of files on made-up ones, T=10 seconds each; READERS=\"png idx\" picks some"
 	@echo "make arm64        cross-compiles; the tests of the reference device under qemu"
 	@echo "make cov          the same tests, then the lines they reached, file by file"

@@ -41,14 +41,17 @@ whole_log() {
 }
 
 # ---- killed at any moment
-kills=${JEMPP_KILLS:-12} lost=0 opens=0
+kills=${JEMPP_KILLS:-12} lost=0 opens=0 kept=0
+newest() { step_of killed/last.safetensors || step_of killed/prev.safetensors; }
 for _ in $(seq "$kills"); do
     begun=; [ -e killed/last.safetensors ] || [ -e killed/prev.safetensors ] && begun=--resume
     # shellcheck disable=SC2086
     start ${begun:-$tiny --conv direct} --iterations 1000000 --checkpoint-minutes 0.0001 --out killed
     sleep 0.$((RANDOM % 4))$((RANDOM % 10))
+    before=$(newest)
     kill -9 $pid 2>/dev/null
     await
+    after=$(newest) && [ "${after:-0}" -ge "${before:-0}" ] && kept=$((kept + 1))
     [ $code = 137 ] || lost=$((lost + 1))
     for f in killed/last.safetensors killed/prev.safetensors; do
         [ -z "$python" ] || step_of $f >/dev/null && opens=$((opens + 1)) && break
@@ -56,6 +59,7 @@ for _ in $(seq "$kills"); do
 done
 check "killed $kills times while it wrote, it always went on" [ $lost = 0 ]
 check "after each kill a whole checkpoint was there" [ $opens = "$kills" ]
+[ -z "$python" ] || check "and none older than the last that was complete before" [ $kept = "$kills" ]
 if [ -n "$python" ]; then
     at=$(step_of killed/last.safetensors || step_of killed/prev.safetensors)
     to=$((at + 7))

@@ -1,9 +1,10 @@
-// test_base.c - errors, arenas, files, JSON and progress.
+// test_base.c - errors, arenas, files, JSON, progress and threads.
 #include "base/text.h"
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/worker.h"
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -548,6 +549,61 @@ static void text_is_as_wide_as_a_terminal_shows_it(void **state) {
     assert_int_equal(text_width("\U0001f600"), 2);
 }
 
+// ---- jobs in a thread
+
+typedef struct {
+    int fails, ran, dropped, *order;
+} TestJob;
+
+static int run_job(void *arg, Err *err) {
+    TestJob *j = arg;
+    j->ran = ++*j->order;
+    return j->fails ? err_set(err, ERR_IO, "job %d failed", j->ran) : 0;
+}
+
+static void drop_job(void *arg) { ((TestJob *)arg)->dropped++; }
+
+static void jobs_run_in_their_order_and_none_after_a_failure(void **state) {
+    (void)state;
+    enum { N = 3 * WORKER_QUEUE, BAD = N - 4 };
+    int order = 0;
+    Err err = { 0 };
+    TestJob job[N] = { 0 };
+    Worker *w = worker_open(&err);
+    assert_non_null(w);
+    assert_int_equal(worker_wait_all(w, &err), 0);
+    for (int i = 0; i < N; i++) {
+        job[i] = (TestJob){ .fails = i == BAD, .order = &order };
+        assert_int_equal(worker_add(w, (Job){ run_job, drop_job, &job[i] }), i + 1);
+        if (i == 4) assert_int_equal(worker_wait(w, 5, &err), 0);
+        if (i == 4) assert_int_equal(job[4].ran, 5);
+    }
+    assert_int_not_equal(worker_wait_all(w, &err), 0);
+    assert_int_equal(worker_busy(w), 0);
+    assert_string_equal(err.msg, "job 21 failed");
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(job[i].ran, i <= BAD ? i + 1 : 0);
+        assert_int_equal(job[i].dropped, 1);
+    }
+    err = (Err){ 0 };
+    assert_int_not_equal(worker_check(w, &err), 0);
+    worker_close(w);
+    worker_close(NULL);
+}
+
+static void closing_waits_for_all_jobs(void **state) {
+    (void)state;
+    int order = 0;
+    TestJob job[5];
+    Worker *w = worker_open(NULL);
+    for (int i = 0; i < 5; i++) {
+        job[i] = (TestJob){ .order = &order };
+        worker_add(w, (Job){ run_job, NULL, &job[i] });
+    }
+    worker_close(w);
+    assert_int_equal(order, 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_as_wide_as_a_terminal_shows_it),
@@ -576,6 +632,8 @@ int main(void) {
         cmocka_unit_test(a_narrow_terminal_loses_the_bar_first),
         cmocka_unit_test(speeds_are_plain_numbers_and_unknown_ones_are_left_out),
         cmocka_unit_test(without_a_stream_progress_is_silent),
+        cmocka_unit_test(jobs_run_in_their_order_and_none_after_a_failure),
+        cmocka_unit_test(closing_waits_for_all_jobs),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

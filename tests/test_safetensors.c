@@ -34,7 +34,8 @@ static const int32_t i32[1] = { -5 };
 static const uint8_t u8[3] = { 0, 128, 255 };
 static const uint16_t f16[2] = { 0x3c00, 0xc000 }, bf16[2] = { 0x3f80, 0xc000 };      // 1, -2
 
-static void write_all_types(void) {
+// hold: memory for the data until the end, or NULL.
+static void write_types(void *hold) {
     StWriter w = st_create(path);
     st_meta_add(&w, "step", "17");
     st_meta_add(&w, "a \"quoted\" key", "line\nbreak, \u00e9");
@@ -47,6 +48,7 @@ static void write_all_types(void) {
     st_declare(&w, "bf16", ST_BF16, 1, (uint64_t[]){ 2 });
     st_declare(&w, "u8", ST_U8, 3, (uint64_t[]){ 3, 1, 1 });
     st_declare(&w, "scalar", ST_U8, 0, NULL);
+    if (hold) st_hold(&w, hold);
     st_write(&w, i64, sizeof i64);
     st_write(&w, f64, sizeof f64);
     st_write(&w, f32, 10);                               // in parts that cut an element
@@ -60,6 +62,8 @@ static void write_all_types(void) {
     Err err = { 0 };
     assert_int_equal(st_finish(&w, &err), 0);
 }
+
+static void write_all_types(void) { write_types(NULL); }
 
 static void assert_raw(St *st, const char *name, StType type, const void *want, uint64_t bytes) {
     char got[64];
@@ -383,6 +387,41 @@ static StWriter one_tensor(void) {
     return w;
 }
 
+static void data_that_was_held_gives_the_same_file(void **state) {
+    (void)state;
+    uint64_t hold[16];
+    char *direct, *held;
+    size_t n, m;
+    write_all_types();
+    assert_int_equal(file_read(path, 4096, &direct, &n, NULL), 0);
+    write_types(hold);
+    assert_int_equal(file_read(path, 4096, &held, &m, NULL), 0);
+    assert_int_equal(n, m);
+    assert_memory_equal(direct, held, n);
+    free(direct);
+    free(held);
+}
+
+static void held_data_is_bounded_and_must_be_all_of_it(void **state) {
+    (void)state;
+    float hold[2];
+    StWriter w = one_tensor();
+    assert_int_equal(st_bytes(&w), 8);
+    st_hold(&w, hold);
+    assert_ptr_equal(st_next(&w, 4), hold);
+    assert_not_written(&w, "tensor x: less data than declared");
+    w = one_tensor();
+    st_hold(&w, hold);
+    st_write(&w, f32, 8);
+    assert_null(st_next(&w, 1));
+    assert_not_written(&w, "more data than declared");
+    w = one_tensor();
+    st_hold(&w, hold);
+    st_write(&w, f32, 8);
+    st_cancel(&w);
+    assert_false(file_exists(path));
+}
+
 static void too_little_or_too_much_data_leaves_no_file(void **state) {
     (void)state;
     StWriter w = one_tensor();
@@ -476,6 +515,8 @@ int main(void) {
         cmocka_unit_test(lying_headers_are_refused_with_what_was_found),
         cmocka_unit_test(bottomless_json_does_not_exhaust_the_stack),
         cmocka_unit_test(spaces_and_an_empty_file_are_fine),
+        cmocka_unit_test(data_that_was_held_gives_the_same_file),
+        cmocka_unit_test(held_data_is_bounded_and_must_be_all_of_it),
         cmocka_unit_test(too_little_or_too_much_data_leaves_no_file),
         cmocka_unit_test(wrong_declarations_leave_no_file),
         cmocka_unit_test(many_tensors_fit),

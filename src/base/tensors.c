@@ -253,7 +253,44 @@ static uint64_t still_to_come(StWriter *w) {
     return 0;
 }
 
+uint64_t st_bytes(const StWriter *w) {
+    return w->n ? w->t[w->n - 1].begin + w->t[w->n - 1].bytes : 0;
+}
+
+void st_hold(StWriter *w, void *memory) {
+    w->held = memory;
+    w->held_room = (size_t)st_bytes(w);
+}
+
+void *st_next(StWriter *w, size_t bytes) {
+    if (w->w.failed || !w->held) return NULL;
+    if (bytes > w->held_room - w->n_held) {
+        fail(w, ERR_ARG, "(end)", "more data than declared");
+        return NULL;
+    }
+    w->n_held += bytes;
+    return w->held + w->n_held - bytes;
+}
+
+static void write_held(StWriter *w) {
+    const unsigned char *data = w->held;
+    size_t left = w->n_held;
+    w->held = NULL;
+    while (left && !w->w.failed) {
+        const uint64_t whole = still_to_come(w);
+        const size_t n = whole && whole < left ? (size_t)whole : left;
+        st_write(w, data, n);
+        data += n;
+        left -= n;
+    }
+}
+
 void st_write(StWriter *w, const void *data, size_t bytes) {
+    if (w->held) {
+        void *to = st_next(w, bytes);
+        if (to && bytes) memcpy(to, data, bytes);
+        return;
+    }
     if (!w->started && !w->w.failed) {
         w->started = 1;
         w->format->head(w);
@@ -267,14 +304,24 @@ void st_write(StWriter *w, const void *data, size_t bytes) {
     w->given += bytes;
 }
 
+static void forget(StWriter *w) {
+    arena_free(&w->arena);
+    w->t = NULL;
+    w->meta = NULL;
+}
+
+void st_cancel(StWriter *w) {
+    writer_cancel(&w->w);
+    forget(w);
+}
+
 int st_finish(StWriter *w, Err *err) {
+    if (w->held) write_held(w);
     st_write(w, NULL, 0);                        // a file may hold no data
     if (!w->w.failed && still_to_come(w))
         fail(w, ERR_ARG, w->t[w->at].name, "less data than declared");
     if (w->format->tail) w->format->tail(w);
     const int rc = writer_close(&w->w, err);
-    arena_free(&w->arena);
-    w->t = NULL;
-    w->meta = NULL;
+    forget(w);
     return rc;
 }

@@ -62,12 +62,21 @@ struct StWriter {
     StTensor *t;
     int       n_meta, cap_meta;        // pairs
     const char **meta;
+    unsigned char *held;               // st_hold's memory, or NULL
+    size_t    n_held, held_room;
 };
 
 void st_meta_add(StWriter *w, const char *key, const char *value);
 void st_declare(StWriter *w, const char *name, StType type, int rank, const uint64_t *shape);
 void st_write(StWriter *w, const void *data, size_t bytes);           // the next tensor, or a part
 int  st_finish(StWriter *w, Err *err);                                // atomic, as file.h's
+void st_cancel(StWriter *w);                                          // as file.h's
+// Once everything is declared: data is kept in memory, of at least st_bytes(w), and st_finish
+// writes it, in another thread if you like. st_next returns where the next `bytes` go, for the
+// caller to fill in; NULL where they do not fit or nothing is held.
+uint64_t st_bytes(const StWriter *w);
+void  st_hold(StWriter *w, void *memory);
+void *st_next(StWriter *w, size_t bytes);
 
 size_t      st_type_size(StType type);
 const char *st_type_name(StType type);                                // "F32"

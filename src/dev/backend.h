@@ -237,6 +237,9 @@ typedef struct Backend {
     // memory; alloc returns 64-byte aligned memory that is not zeroed, NULL after a failure
     void *(*alloc)(Dev *, size_t bytes, const char *what);
     void  (*free)(Dev *, void *p);
+    // the host's memory that copy_in and copy_out are fastest with, or NULL; no error of the device
+    void *(*host_alloc)(Dev *, size_t bytes);
+    void  (*host_free)(Dev *, void *p);
     void  (*copy_in)(Dev *, void *dst, const void *host, size_t bytes);
     void  (*copy_out)(Dev *, void *host, const void *src, size_t bytes);
     void  (*copy)(Dev *, void *dst, const void *src, size_t bytes);

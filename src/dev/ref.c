@@ -44,6 +44,11 @@ static void mem_free(Dev *dev, void *p) {
     free(p);
 }
 
+static void *host_alloc(Dev *dev, size_t bytes) {
+    (void)dev;
+    return malloc(bytes ? bytes : 1);
+}
+
 static void copy(Dev *dev, void *dst, const void *src, size_t bytes) {
     (void)dev;
     if (bytes) memcpy(dst, src, bytes);
@@ -644,6 +649,8 @@ const Backend backend_ref = {
     .sync = dev_nothing,
     .alloc = mem_alloc,
     .free = mem_free,
+    .host_alloc = host_alloc,
+    .host_free = mem_free,
     .copy_in = copy,
     .copy_out = copy,
     .copy = copy,

@@ -55,9 +55,15 @@ static void write_half(StWriter *w, const real *v, size_t n) {
     }
 }
 
-// A device array, a piece at a time through `room` (n_room reals).
+// A device array: at once to where a writer holds its data, else a piece at a time through `room`
+// (n_room reals).
 static void write_device(StWriter *w, Dev *dev, const real *p, size_t n, int half, real *room,
                          size_t n_room) {
+    if (w->held && !half) {
+        void *to = st_next(w, n * sizeof *p);
+        if (to) dev->be.copy_out(dev, to, p, n * sizeof *p);
+        return;
+    }
     for (size_t i = 0; i < n; i += n_room) {
         const size_t m = n - i < n_room ? n - i : n_room;
         dev->be.copy_out(dev, room, p + i, m * sizeof *room);
@@ -216,35 +222,86 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Step
             st_declare(w, part[i].name, real_type, 1, &(uint64_t){ part[i].n });
 }
 
-int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev, Err *err) {
-    enum { ROOM = 1 << 20 };
-    char *options = config_dump(&t->cfg, CMD_TRAIN), fresh[600];
-    real *room = malloc(ROOM * sizeof *room);
+// ---- snapshots ---------------------------------------------------------------------------------
+
+// Everything is declared: from here on the writer's data stays in s's memory.
+static int snapshot_hold(Snapshot *s, Dev *dev, Err *err) {
+    const size_t bytes = (size_t)st_bytes(&s->w);
+    if (s->w.w.failed) return snapshot_write(s, err);     // says why
+    if (!s->data || bytes > s->room) {
+        snapshot_free(s, dev);
+        if (memory_check(bytes, "a checkpoint", err)) return -1;
+        s->data = dev->be.host_alloc(dev, bytes);
+        if (!s->data)
+            return err_set(err, ERR_MEM, "out of memory: %.2f GiB for a checkpoint",
+                           (double)bytes / 0x1p30);
+        s->room = bytes;
+    }
+    st_hold(&s->w, s->data);
+    return 0;
+}
+
+void snapshot_free(Snapshot *s, Dev *dev) {
+    if (s->data) dev->be.host_free(dev, s->data);
+    s->data = NULL;
+    s->room = 0;
+}
+
+void snapshot_drop(void *snapshot) {
+    Snapshot *s = snapshot;
+    if (s->open) st_cancel(&s->w);
+    s->open = 0;
+}
+
+// `path` from the file that is complete on disk; the checkpoint before it becomes s->prev. At every
+// moment a good one exists under one of the two names.
+static int put_in_place(const Snapshot *s, Err *err) {
+    if (s->prev[0] && file_exists(s->path) && rename(s->path, s->prev))
+        return err_set(err, ERR_IO, "%s: cannot rename: %s", s->path, strerror(errno));
+    if (rename(s->fresh, s->path))
+        return err_set(err, ERR_IO, "%s: cannot rename: %s", s->fresh, strerror(errno));
+    return 0;
+}
+
+int snapshot_write(void *snapshot, Err *err) {
+    Snapshot *s = snapshot;
+    s->open = 0;
+    return st_finish(&s->w, err) || (s->fresh[0] && put_in_place(s, err)) ? -1 : 0;
+}
+
+static int name_snapshot(Snapshot *s, const char *path, const char *prev, Err *err) {
+    const int n = snprintf(s->path, sizeof s->path, "%s", path),
+              m = snprintf(s->prev, sizeof s->prev, "%s", prev ? prev : ""),
+              k = snprintf(s->fresh, sizeof s->fresh, "%s.new", path);
+    const int most = (int)sizeof s->path;
+    return n < most && m < most && k < most ? 0
+                                            : err_set(err, ERR_ARG, "%s: file name too long", path);
+}
+
+int ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, const char *prev,
+              Err *err) {
+    char *options = config_dump(&t->cfg, CMD_TRAIN);
     const StepState now = trainer_state(t);
-    int rc = options && room ? 0 : err_set(err, ERR_MEM, "out of memory for a checkpoint");
-    if (!rc && snprintf(fresh, sizeof fresh, "%s.new", path) >= (int)sizeof fresh)
-        rc = err_set(err, ERR_ARG, "%s: file name too long", path);
+    int rc = options ? 0 : err_set(err, ERR_MEM, "out of memory for a checkpoint");
+    if (!rc) rc = name_snapshot(s, path, prev, err);
     if (!rc) {
-        StWriter w = st_create(fresh);
-        declare_state(&w, t, r, &now, options);
-        write_counters(&w, &t->net);
-        write_net(&w, &t->net, t->net.w, t->net.state, 0, room, ROOM);
+        s->w = st_create(s->fresh);
+        s->open = 1;
+        declare_state(&s->w, t, r, &now, options);
+        rc = snapshot_hold(s, t->dev, err);
+    }
+    if (!rc) {
+        write_counters(&s->w, &t->net);
+        write_net(&s->w, &t->net, t->net.w, t->net.state, 0, NULL, 0);
         StatePart part[N_PART];
         parts_of(t, part);
         for (int i = 0; i < N_PART; i++)
-            if (part[i].p && part[i].n)
-                write_device(&w, t->dev, part[i].p, part[i].n, 0, room, ROOM);
-        rc = st_finish(&w, err);
+            if (part[i].p && part[i].n) write_device(&s->w, t->dev, part[i].p, part[i].n, 0, NULL, 0);
+        rc = dev_check(t->dev, err);
     }
     free(options);
-    free(room);
-    if (rc || dev_check(t->dev, err)) return -1;
-    // from here on a good state exists under one of the two names at every moment
-    if (prev && file_exists(path) && rename(path, prev))
-        return err_set(err, ERR_IO, "%s: cannot rename: %s", path, strerror(errno));
-    if (rename(fresh, path))
-        return err_set(err, ERR_IO, "%s: cannot rename: %s", fresh, strerror(errno));
-    return 0;
+    if (rc) snapshot_drop(s);
+    return rc;
 }
 
 int run_options(const St *st, Config *c, Err *err) {
@@ -372,34 +429,54 @@ static void write_starts(StWriter *w, const ModelCard *card, size_t dim) {
     write_floats(w, card->factor, (size_t)card->n_group * (size_t)card->rank * dim);
 }
 
-int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half,
-               const char *path, Err *err) {
+// Weights and card through the writer that *out becomes; s: held in its memory, else in the file.
+static int write_model(StWriter *out, Snapshot *s, Net *net, const real *w, const real *state,
+                       const ModelCard *card, int half, const char *path, Err *err) {
     enum { ROOM = 1 << 20 };
     ModelFormat format;
     if (model_format(path, &format, err)) return -1;
     char *options = config_dump(card->cfg, CMD_TRAIN),
          *names = join_names(card->class_name, net->spec.classes);
-    real *room = malloc(ROOM * sizeof *room);
-    int rc = options && names && room ? 0 : err_set(err, ERR_MEM, "out of memory for a model");
+    real *room = s ? NULL : malloc(ROOM * sizeof *room);
+    int rc =
+        options && names && (s || room) ? 0 : err_set(err, ERR_MEM, "out of memory for a model");
     if (!rc) {
         const int torch = format == FILE_TORCH;
         const char *in = torch ? "model_state_dict/" : "";
         const StType type = half ? ST_F16 : real_type;
         const size_t dim = tensor_len(&net->act[0]);
-        StWriter out = torch ? torch_create(path) : st_create(path);
-        declare_card(&out, net, card, options, names);
-        declare_counters(&out, net, in);
-        declare_net(&out, net, in, type);
-        if (torch) torch_declare_classes(&out, net, type);
-        declare_starts(&out, card, dim);
-        write_counters(&out, net);
-        write_net(&out, net, w, state, half, room, ROOM);
-        if (torch) torch_write_classes(&out, net, type);
-        write_starts(&out, card, dim);
-        rc = st_finish(&out, err);
+        *out = torch ? torch_create(path) : st_create(path);
+        if (s) s->open = 1;
+        declare_card(out, net, card, options, names);
+        declare_counters(out, net, in);
+        declare_net(out, net, in, type);
+        if (torch) torch_declare_classes(out, net, type);
+        declare_starts(out, card, dim);
+        if (s) rc = snapshot_hold(s, net->dev, err);
+        if (!rc) {
+            write_counters(out, net);
+            write_net(out, net, w, state, half, room, ROOM);
+            if (torch) torch_write_classes(out, net, type);
+            write_starts(out, card, dim);
+        }
     }
     free(options);
     free(names);
     free(room);
     return rc ? rc : dev_check(net->dev, err);
+}
+
+int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half,
+               const char *path, Err *err) {
+    StWriter out = { 0 };
+    const int rc = write_model(&out, NULL, net, w, state, card, half, path, err);
+    if (rc && out.format) st_cancel(&out);
+    return rc ? rc : st_finish(&out, err);
+}
+
+int model_take(Snapshot *s, Net *net, const ModelCard *card, const char *path, Err *err) {
+    s->fresh[0] = 0;
+    const int rc = write_model(&s->w, s, net, net->w, net->state, card, 0, path, err);
+    if (rc) snapshot_drop(s);
+    return rc;
 }

@@ -12,10 +12,25 @@ typedef struct {                    // of a checkpoint, beside the trainer's sta
     uint64_t best_step, validated;  // validated: the step of the latest validation
 } RunState;
 
-// A complete state: weights, statistics, optimiser, average, buffer, step, seed, options, kernel
-// choices. Written under a temporary name and renamed; the one before is kept as `prev` unless
-// NULL.
-int ckpt_save(Trainer *t, const RunState *r, const char *path, const char *prev, Err *err);
+// A file whose content is complete in the host's memory, so that a thread can write it while
+// training continues. One at a time; the memory (as much as the file) is used again. {0} before
+// use.
+typedef struct {
+    StWriter w;                     // opened and declared, if `open`
+    int      open;
+    void    *data;                  // the device's host_alloc
+    size_t   room;                  // of data, in bytes
+    char     path[640], prev[640], fresh[640];  // names of a checkpoint; fresh "": another file
+} Snapshot;
+
+// Snapshot of a complete state: weights, statistics, optimiser, average, buffer, step, seed,
+// options, kernel choices. It will be written under a temporary name, then renamed to `path`; the
+// one before is kept as `prev` unless NULL.
+int  ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, const char *prev,
+               Err *err);
+int  snapshot_write(void *snapshot, Err *err);      // safe on disk at return; a Job's run
+void snapshot_drop(void *snapshot);                 // gives up what was not written; a Job's drop
+void snapshot_free(Snapshot *s, Dev *dev);          // the memory
 int ckpt_load(Trainer *t, RunState *r, const char *path, Err *err);
 // The options of a run, from a checkpoint or a model: defaults where it has none. Options that
 // belong to a call, such as the name of a file to write, are rejected.
@@ -37,6 +52,8 @@ typedef struct {                    // of a model file, beside its weights
 // which format: .safetensors, or PyTorch's .pt and .pth.
 int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half,
                const char *path, Err *err);
+// The same as a snapshot, in full precision.
+int model_take(Snapshot *s, Net *net, const ModelCard *card, const char *path, Err *err);
 // 0 if the file has all of net's weights and statistics: checked before memory is allocated.
 int model_complete(const St *st, const Net *net, Err *err);
 // Weights and statistics by PyTorch's names, from any file that has them (ours, or a state dict).

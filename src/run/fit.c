@@ -80,7 +80,9 @@ static int finished(TrainRun *r) {
     return r->t.step >= r->total;
 }
 
-static int checkpoint_due(const TrainRun *r) {
+// Time spent writing does not count as time between checkpoints.
+static int checkpoint_due(TrainRun *r) {
+    if (worker_busy(r->writer)) r->saved_at = run_seconds(r);
     return r->cfg.checkpoint_minutes > 0 &&
            run_seconds(r) - r->saved_at >= 60 * r->cfg.checkpoint_minutes;
 }
@@ -133,7 +135,8 @@ static int fit_loop(TrainRun *r, int *stopped, Err *err) {
         const int last = finished(r);
         const int epoch_over = t->step && t->step % t->per_epoch == 0;
         if (t->step % look_every == 0 || epoch_over || last) {
-            if (run_ranks_alike(r, dev_check(&r->dev, err), err)) return -1;
+            const int failed = dev_check(&r->dev, err) || worker_check(r->writer, err);
+            if (run_ranks_alike(r, failed, err)) return -1;
             const StepState now = trainer_state(t); // waits for the device
             if (now.halt) {
                 if (run_roll_back(r, now.halt, err)) return -1;
@@ -222,7 +225,8 @@ static int open_device(TrainRun *r, const char *tuning, Err *err) {
 static int open_state(TrainRun *r, const char *path, Err *err) {
     Trainer *t = &r->t;
     if (r->cfg.resume ? ckpt_load(t, &r->state, path, err) : start_weights(r, err)) return -1;
-    return train_log_open(&r->log, r->out, t->step, err);
+    r->writer = worker_open(err);
+    return r->writer ? train_log_open(&r->log, r->out, t->step, err) : -1;
 }
 
 static int fit_open(TrainRun *r, Err *err) {
@@ -254,6 +258,9 @@ static int fit_open(TrainRun *r, Err *err) {
 }
 
 static void fit_close(TrainRun *r) {
+    worker_close(r->writer);
+    if (r->dev.be.name) snapshot_free(&r->state_file, &r->dev);
+    if (r->dev.be.name) snapshot_free(&r->model_file, &r->dev);
     run_fid_close(r);
     scorer_close(&r->scorer);
     if (r->dev.be.name) bytes_free(&r->valid_bytes, &r->dev);
@@ -280,6 +287,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = run_open_ranks(r, err) || fit_open(r, err);
     if (!rc) rc = fit_loop(r, &result->stopped, err);
+    if (!rc) rc = comm_agree(r->comm, run_saved(r, err), err);
     if (r->log.f) fflush(r->log.f);
     snprintf(result->out, sizeof result->out, "%s", r->out);
     result->steps = r->t.step;

@@ -79,33 +79,55 @@ static int save_best(TrainRun *r, const Scores *s, Err *err) {
                              .rank = STARTS_RANK,
                              .mean = r->mean,
                              .factor = r->factor };
-    return model_save(&r->t.net, r->t.net.w, r->t.net.state, &card, 0, path, err);
+    if (worker_wait(r->writer, r->model_job, err) ||
+        model_take(&r->model_file, &r->t.net, &card, path, err))
+        return -1;
+    r->model_job = worker_add(r->writer, (Job){ snapshot_write, snapshot_drop, &r->model_file });
+    return 0;
+}
+
+typedef struct {
+    Image im;
+    char path[RUN_PATH];
+} Picture;
+
+static int picture_write(void *picture, Err *err) {
+    const Picture *p = picture;
+    return image_write_png(&p->im, p->path, err);
+}
+
+static void picture_drop(void *picture) {
+    image_free(&((Picture *)picture)->im);
+    free(picture);
 }
 
 // 10 x 10 of the buffer's slots, evenly spread: one row per class where there are 10 classes.
 static int sample_grid(TrainRun *r, Err *err) {
     enum { SIDE = 10 };
     Trainer *t = &r->t;
-    char path[RUN_PATH];
     if (!has_chains(t)) return 0;
     const size_t dim = t->replay.dim;
     const int n = t->replay.n < SIDE * SIDE ? t->replay.n : SIDE * SIDE;
     real *row = malloc(dim * sizeof *row);
     float *x = malloc((size_t)n * dim * sizeof *x);
-    Image im = { 0 };
-    int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for a picture");
+    Picture *p = calloc(1, sizeof *p);
+    int rc = row && x && p ? 0 : err_set(err, ERR_MEM, "out of memory for a picture");
     for (int i = 0; !rc && i < n; i++) {
         t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim,
                             dim * sizeof *row);
         for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
     }
-    if (!rc) rc = run_sample_path(path, r->out, t->step, err);
-    if (!rc) rc = image_grid(&im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
-    if (!rc) rc = image_write_png(&im, path, err);
-    if (!rc) train_log_picture(&r->log, path);
-    image_free(&im);
+    if (!rc) rc = run_sample_path(p->path, r->out, t->step, err);
+    if (!rc) rc = image_grid(&p->im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
     free(row);
     free(x);
+    if (!rc && !r->log.tensorboard) {
+        worker_add(r->writer, (Job){ picture_write, picture_drop, p });
+        return 0;
+    }
+    if (!rc) rc = picture_write(p, err);                // the event file takes it in at once
+    if (!rc) train_log_picture(&r->log, p->path);
+    if (p) picture_drop(p);
     return rc;
 }
 
@@ -175,5 +197,5 @@ int run_test_best(TrainRun *r, Err *err) {
     if (comm_agree(r->comm, rc, err)) return -1;
     r->test_accuracy = s.accuracy;
     r->test_ece = s.ece;
-    return comm_agree(r->comm, run_writes(r) ? run_write_record(r, err) : 0, err);
+    return comm_agree(r->comm, run_writes(r) && (run_write_record(r, err) || run_saved(r, err)), err);
 }

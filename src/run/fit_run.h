@@ -2,6 +2,7 @@
 #ifndef FIT_RUN_H
 #define FIT_RUN_H
 #include "base/events.h"
+#include "base/worker.h"
 #include "jem/score.h"
 #include "run/ckpt.h"
 #include "run/folder.h"
@@ -23,6 +24,9 @@ typedef struct {
     Scorer   scorer;
     RunState state;
     TrainLog log;
+    Worker  *writer;                 // writes checkpoints, models, pictures and run.json, in order
+    Snapshot state_file, model_file; // what it writes of these
+    uint64_t state_job, model_job;   // their numbers
     float   *logits;                 // of the validation or the test images
     float   *mean, *factor;          // chain starts for the model; made once
     double   start, saved_at;        // now_seconds() at the start; seconds of training
@@ -61,8 +65,11 @@ void run_introduce_ranks(const TrainRun *r);
 void run_close_ranks(TrainRun *r, int rc, Err *err);
 
 // fit_save.c: checkpoints and run.json
+// Takes a snapshot and lets the thread write it. Waits where the one before is still being written;
+// a failure to write is an error of the next call here, or of run_saved.
 int  run_save(TrainRun *r, Err *err);
-int  run_write_record(TrainRun *r, Err *err);       // run.json
+int  run_saved(TrainRun *r, Err *err);              // waits until everything is on disk
+int  run_write_record(TrainRun *r, Err *err);       // run.json, by the thread
 // Says so where a resumed run goes on with another device, thread count or library than before.
 void run_note_device(const TrainRun *r);
 // path: the newest checkpoint that can be read, or the one before it if `older`.

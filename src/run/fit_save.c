@@ -50,9 +50,28 @@ static void put_options(JsonOut *j, const Config *c) {
     json_close(j);
 }
 
+typedef struct {
+    char path[RUN_PATH];
+    char *text;
+    size_t n;
+} TextFile;
+
+static int text_write(void *file, Err *err) {
+    const TextFile *f = file;
+    Writer w = writer_open(f->path);
+    write_bytes(&w, f->text, f->n);
+    write_bytes(&w, "\n", 1);
+    return writer_close(&w, err);
+}
+
+static void text_drop(void *file) {
+    free(((TextFile *)file)->text);
+    free(file);
+}
+
 int run_write_record(TrainRun *r, Err *err) {
     JsonOut j = { .indent = 2 };
-    char path[RUN_PATH], when[40];
+    char when[40];
     const time_t t = time(NULL);
     struct tm tm;
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
@@ -81,14 +100,16 @@ int run_write_record(TrainRun *r, Err *err) {
     put_options(&j, &r->cfg);
     json_put_string(&j, "kernels", r->dev.be.tuning(&r->dev));
     json_close(&j);
-    size_t n;
-    char *text = json_finish(&j, &n, err);
-    if (!text || run_path(path, r->out, RUN_RECORD, err)) return free(text), -1;
-    Writer w = writer_open(path);
-    write_bytes(&w, text, n);
-    write_bytes(&w, "\n", 1);
-    free(text);
-    return writer_close(&w, err);
+    TextFile *f = calloc(1, sizeof *f);
+    char *text = json_finish(&j, f ? &f->n : NULL, err);
+    if (!f || !text || run_path(f->path, r->out, RUN_RECORD, err)) {
+        free(f);
+        free(text);
+        return err_set(err, ERR_MEM, "out of memory for run.json");
+    }
+    f->text = text;
+    worker_add(r->writer, (Job){ text_write, text_drop, f });
+    return 0;
 }
 
 void run_write_log(TrainRun *r, double valid, double fid) {
@@ -143,12 +164,15 @@ int run_save(TrainRun *r, Err *err) {
     if (run_path(last, r->out, RUN_LAST, err) || run_path(prev, r->out, RUN_PREV, err)) return -1;
     run_write_log(r, NAN, NAN);
     if (train_log_flush(&r->log, err)) return -1;
+    if (worker_wait(r->writer, r->state_job, err)) return -1;
     RunState now = r->state;
     now.seconds = run_seconds(r);
-    if (ckpt_save(&r->t, &now, last, past ? prev : NULL, err)) return -1;
+    if (ckpt_take(&r->state_file, &r->t, &now, last, past ? prev : NULL, err)) return -1;
+    r->state_job = worker_add(r->writer, (Job){ snapshot_write, snapshot_drop, &r->state_file });
     r->saved_step = r->t.step;
     if (past) r->diverged_in_a_row = 0;
-    const int rc = run_write_record(r, err);
-    r->saved_at = run_seconds(r); // writing does not count as time between checkpoints
-    return rc;
+    r->saved_at = run_seconds(r);
+    return run_write_record(r, err);
 }
+
+int run_saved(TrainRun *r, Err *err) { return worker_wait_all(r->writer, err); }
