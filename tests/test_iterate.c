@@ -89,7 +89,7 @@ static void check_system(const char *device, const System *o) {
         optim_step(&t.optim, &t.net, t.state);
         if (has_chains(&t)) replay_store(&t.replay, t.sampled->x, t.state);
         real row[N_ROW];
-        trainer_row(&t, (uint64_t)i, row);
+        trainer_rows(&t, (uint64_t)i, 1, row);
         static const int column[] = { ROW_CE, ROW_FX, ROW_FXQ, ROW_LOSS };
         for (int k = 0; k < 4; k++) {
             if (!has_chains(&t) && (k == 1 || k == 2)) continue;

@@ -465,7 +465,7 @@ static void run_steps(const Config *c, const char *device, int threads, int n, c
     OK(trainer_open(&t, &dev, NULL, c, &set, 0, err));
     for (int i = 0; i < n; i++) {
         trainer_advance(&t);
-        trainer_row(&t, (uint64_t)i, rows[i]);
+        trainer_rows(&t, (uint64_t)i, 1, rows[i]);
     }
     OK(dev_check(&dev, err));
     dev.be.copy_out(&dev, w, t.net.w, 64 * sizeof *w);
@@ -553,7 +553,7 @@ static double first_climb(const Config *c, const Set *set) {
     open_device(&dev, "ref");
     OK(trainer_open(&t, &dev, NULL, c, set, 0, err));
     trainer_advance(&t);
-    trainer_row(&t, 0, row);
+    trainer_rows(&t, 0, 1, row);
     trainer_close(&t);
     dev_close(&dev);
     return (double)row[ROW_CLIMB];
@@ -605,7 +605,7 @@ static void one_step(const Config *c, const Set *set, int behind, real w[64], re
     now.over_margin = behind;
     dev.be.copy_in(&dev, t.state, &now, sizeof now);
     trainer_advance(&t);
-    trainer_row(&t, 0, row);
+    trainer_rows(&t, 0, 1, row);
     dev.be.copy_out(&dev, w, t.net.w, 64 * sizeof *w);
     trainer_close(&t);
     dev_close(&dev);

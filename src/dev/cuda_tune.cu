@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char *const WHAT = "timing convolutions";
 
@@ -144,12 +145,14 @@ static float time_runs(Dev *dev, const ConvPlan *k, const Trial *t, int runs) {
     return ms / (float)runs;
 }
 
-// Milliseconds of one run; gives up early on what cannot win. Inference (few) is timed roughly.
+// Milliseconds of one run; gives up early on what cannot win. The first run also loads the kernel.
+// Inference (few) is timed roughly.
 static float time_plan(Dev *dev, const ConvPlan *k, const Trial *t, int few, float best) {
+    const float load = 5, hopeless = 3, behind = 1.3f;
     float ms = time_runs(dev, k, t, 1);
-    if (!(ms < INFINITY)) return ms;
+    if (!(ms < INFINITY) || ms > load + hopeless * best) return ms;
     ms = time_runs(dev, k, t, 2);
-    if (few || ms > 1.5f * best) return ms;
+    if (few || ms > behind * best) return ms;
     for (int i = 0; i < 3; i++) ms = fminf(ms, time_runs(dev, k, t, 8));
     return ms;
 }
@@ -211,26 +214,48 @@ static int consider_engine(Dev *dev, const Conv *c, DnnDesc graph, ConvPlan k,
     return usable;
 }
 
-// Inference runs too shortly for a long search: of cuDNN's order, the first few are timed.
-static int is_enough(const Conv *c, const FastestPlan *best, int tried) {
-    return best->ms < INFINITY && (is_tiny(c) || (c->relu && tried >= 3));
+static double clock_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+// cuDNN lists what it expects to be fastest first, and preparing a plan takes longer than timing
+// it. So a form's search ends with its time, or after many engines in a row that were no faster;
+// both bounds are tighter where an own kernel is the fastest so far. Inference runs too shortly for
+// a long search: the first few are timed.
+typedef struct {
+    double end;                                // clock_ms()
+    int    tried, in_vain;                     // engines that can be used; the last ones in a row
+} FormSearch;
+
+static int is_enough(const Conv *c, const FastestPlan *best, const FormSearch *s) {
+    enum { PATIENCE = 16 };
+    if (!(best->ms < INFINITY)) return 0;
+    if (is_tiny(c) || (c->relu && s->tried >= 3)) return 1;
+    return clock_ms() > s->end || s->in_vain >= (best->plan.own ? PATIENCE / 2 : PATIENCE);
 }
 
 // Every engine for every form of the direction: with and without the rotated filter, or weight
 // gradients in fp32 and in bf16.
 static void consider_engines(Dev *dev, const Conv *c, int dir, const char *key, const Trial *t,
                              EngineConfig *list, FastestPlan *best) {
+    enum { FORM_MS = 200 };
     const int forms = can_rot180(c, dir) || (dir == DW && cuda_of(dev)->half) ? 2 : 1;
     for (int form = 0; form < forms; form++) {
         ConvPlan k = {};
         k.dir = dir;
         k.rot180 = dir != DW && form;
         k.out32 = dir == DW && !form;
+        FormSearch s = { clock_ms() + FORM_MS / (best->plan.own ? 2 : 1), 0, 0 };
         DnnDesc graph = dnn_graph(dev, c, dir, k.rot180, k.out32);
         const int count = graph ? dnn_configs(graph, list) : 0;
-        for (int i = 0, tried = 0; i < count && !dev_searching(dev, key); i++) {
-            if (is_enough(c, best, tried)) break;
-            tried += consider_engine(dev, c, graph, k, &list[i], t, best);
+        for (int i = 0; i < count && !dev_searching(dev, key); i++) {
+            if (is_enough(c, best, &s)) break;
+            const float before = best->ms;
+            const int usable = consider_engine(dev, c, graph, k, &list[i], t, best);
+            s.tried += usable;
+            s.in_vain = best->ms < before ? 0 : s.in_vain + usable;
         }
         dnn_free(graph);
     }

@@ -186,8 +186,13 @@ void trainer_seed(Trainer *t, int attempt) {
     forget_recordings(t);                                    // it holds the old seed
 }
 
-void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]) {
-    t->dev->be.copy_out(t->dev, row, t->ring + (step % N_RING) * N_ROW, N_ROW * sizeof *row);
+void trainer_rows(Trainer *t, uint64_t step, int n, real *rows) {
+    for (int done = 0, m; done < n; done += m) {
+        const int at = (int)((step + (uint64_t)done) % N_RING);
+        m = n - done < N_RING - at ? n - done : N_RING - at;
+        t->dev->be.copy_out(t->dev, rows + (size_t)done * N_ROW, t->ring + (size_t)at * N_ROW,
+                            (size_t)m * N_ROW * sizeof *rows);
+    }
 }
 
 StepState trainer_state(Trainer *t) {

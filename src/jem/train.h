@@ -72,8 +72,8 @@ void trainer_advance(Trainer *t);
 double  trainer_lr(const Trainer *t);               // of the next step
 Augment trainer_augment(const Trainer *t);          // of the labelled batch
 void trainer_seed(Trainer *t, int attempt);         // a new random stream for a new attempt
-// The log row of a step that lies at most N_RING back; waits for the device.
-void trainer_row(Trainer *t, uint64_t step, real row[N_ROW]);
+// The log rows of n steps, rows[n][N_ROW], the first at most N_RING back; waits for the device.
+void trainer_rows(Trainer *t, uint64_t step, int n, real *rows);
 StepState trainer_state(Trainer *t);                // waits for the device
 // With ranks: a number that differs where weights, statistics or finished chains do; rank 0's state
 // (everything that a checkpoint holds) to all.

@@ -47,7 +47,7 @@ static void show_progress(TrainRun *r) {
         r->shown = r->t.step;
         r->shown_at = now_seconds();
     }
-    trainer_row(&r->t, r->t.step - 1, row);
+    trainer_rows(&r->t, r->t.step - 1, 1, row);
     int n = snprintf(r->text, sizeof r->text, "epoch %.1f  ce %.3f  acc %.1f %%",
                      (double)r->t.step / (double)r->t.per_epoch, (double)row[ROW_CE],
                      100 * (double)row[ROW_RIGHT]);
@@ -214,7 +214,8 @@ static int open_device(TrainRun *r, const char *tuning, Err *err) {
     if (dev_open(&r->dev, r->cfg.device, &o, r->note, err)) return -1;
     const int empty = r->cfg.resume || !run_writes(r);      // filled from rank 0 or a checkpoint
     if (trainer_open(t, &r->dev, r->comm, &r->cfg, &r->train, empty, err)) return -1;
-    const int infer = r->cfg.batch < 100 ? 100 : r->cfg.batch;
+    // batches as large as those of training use the kernels that were found for these
+    const int infer = r->cfg.batch < 64 ? r->dev.be.eval_batch : r->cfg.batch;
     if (scorer_open(&r->scorer, &t->net, infer, t->mem, t->mem_bytes, err) || stopped(r->ev, err))
         return -1;
     r->scorer.comm = r->comm;

@@ -30,13 +30,12 @@ static int note_divergence(const TrainRun *r, int reason, Err *err) {
 // Chains that gain less than a third of what their gradient predicts step over the maxima
 // (docs/pyld.md).
 static const char *advice(TrainRun *r, uint64_t at) {
-    const uint64_t n = at < 100 ? at : 100;
-    real row[N_ROW] = { 0 };
+    enum { MOST = 100 };
+    const int n = at < MOST ? (int)at : MOST;
+    real row[MOST][N_ROW] = { 0 };
     double climb = 0;
-    for (uint64_t i = at - n; i < at; i++) {
-        trainer_row(&r->t, i, row);
-        climb += (double)row[ROW_CLIMB] / (double)n;
-    }
+    trainer_rows(&r->t, at - (uint64_t)n, n, row[0]);
+    for (int i = 0; i < n; i++) climb += (double)row[i][ROW_CLIMB] / n;
     return climb < 1.0 / 3 && has_chains(&r->t)
                ? "the chains' steps are too large (climb in log.tsv): try --px-margin 1, --sam 2, "
                  "a smaller --step-size or more noise on real images (--px shared --sigma 0.1)"

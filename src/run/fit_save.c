@@ -113,17 +113,22 @@ int run_write_record(TrainRun *r, Err *err) {
 }
 
 void run_write_log(TrainRun *r, double valid, double fid) {
-    real row[N_ROW] = { 0 };
+    enum { MOST = 64 };                                 // steps that are read at once
+    real rows[MOST][N_ROW] = { 0 };
     if (!run_writes(r)) {
         r->log.next = r->t.step;
         return;
     }
-    while (r->log.next < r->t.step) {
-        const uint64_t step = r->log.next;
-        trainer_row(&r->t, step, row);
+    for (int i = MOST; r->log.next < r->t.step; i++) {
+        const uint64_t step = r->log.next, left = r->t.step - step;
+        if (i == MOST) {
+            i = 0;
+            trainer_rows(&r->t, step, left < MOST ? (int)left : MOST, rows[0]);
+        }
+        const real *row = rows[i];
         r->over_margin += row[ROW_FX] - row[ROW_FXQ] > r->t.watch.px_margin;
         r->counted++;
-        const int last = step + 1 == r->t.step;
+        const int last = left == 1;
         train_log_add(&r->log, (double)(step + 1) / (double)r->t.per_epoch, run_seconds(r), row,
                       last ? valid : NAN, last ? fid : NAN);
     }
