@@ -296,7 +296,8 @@ int ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, cons
         StatePart part[N_PART];
         parts_of(t, part);
         for (int i = 0; i < N_PART; i++)
-            if (part[i].p && part[i].n) write_device(&s->w, t->dev, part[i].p, part[i].n, 0, NULL, 0);
+            if (part[i].p && part[i].n)
+                write_device(&s->w, t->dev, part[i].p, part[i].n, 0, NULL, 0);
         rc = dev_check(t->dev, err);
     }
     free(options);

@@ -287,6 +287,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     r->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = run_open_ranks(r, err) || fit_open(r, err);
+    if (rc && r->lock >= 0 && !c->resume) run_folder_drop(r->out);
     if (!rc) rc = fit_loop(r, &result->stopped, err);
     if (!rc) rc = comm_agree(r->comm, run_saved(r, err), err);
     if (r->log.f) fflush(r->log.f);

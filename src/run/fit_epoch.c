@@ -197,5 +197,6 @@ int run_test_best(TrainRun *r, Err *err) {
     if (comm_agree(r->comm, rc, err)) return -1;
     r->test_accuracy = s.accuracy;
     r->test_ece = s.ece;
-    return comm_agree(r->comm, run_writes(r) && (run_write_record(r, err) || run_saved(r, err)), err);
+    return comm_agree(r->comm, run_writes(r) && (run_write_record(r, err) || run_saved(r, err)),
+                      err);
 }

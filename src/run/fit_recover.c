@@ -61,8 +61,9 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     const double scale = ++r->diverged_in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
     const RunState before = r->state;
     const int older = r->diverged_in_a_row > 2; // the last one may already be diverging
-    const int rc = run_writes(r) && (run_saved(r, err) || run_find_checkpoint(r, older, path, err) ||
-                                     ckpt_load(&r->t, &r->state, path, err));
+    const int rc =
+        run_writes(r) && (run_saved(r, err) || run_find_checkpoint(r, older, path, err) ||
+                          ckpt_load(&r->t, &r->state, path, err));
     if (comm_agree(r->comm, rc ? -1 : 0, err)) return -1;
     run_share_state(r);
     r->state.attempt = attempt;
