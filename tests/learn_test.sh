@@ -48,6 +48,17 @@ check "the worst of many, which are others" eval 'draws 6 176x118 --count 64 --w
 check "by p(y|x)" draws 3 118x118 --count 64 --best 3 --by pyx
 check "one class, by name" draws 4 118x118 --count 4 --class disc
 check "two classes, by number" draws 4 60x234 --count 4 --class 1,3 --columns 1
+# asked FOLDER OPTION...: the mean of p(y|x), y being the class from whose Gaussian the chain of an image started
+asked() {
+    local folder=$1
+    shift
+    "$jempp" sample run --conv direct --count 60 --out "$folder/" "$@" >out 2>err &&
+        "$jempp" predict run "$folder" --out "$folder.csv" >out 2>err &&
+        awk -F, 'NR == 1 { for (i = 1; i <= NF && $i !~ /^prob_/; i++); next } { p += $(i + (NR - 2) % 10) } END { print p / (NR - 1) }' "$folder.csv"
+}
+free=$(asked free) guided=$(asked guided --class all)
+check "chains are guided to their class: p(y|x) $free without, $guided with" at_most "$free" "$guided"
+check "every class in turn" draws 20 292x234 --class all
 check "no such class" eval '! says "" sample run --class sphere && grep -q "sphere: the model.s 10 classes are disc" err'
 check "chains as an animation" draws 20 292x234 --animation chains.webp
 check "which is one" [ "$(head -c 12 chains.webp | tail -c 4)" = WEBP ]

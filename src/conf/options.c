@@ -248,7 +248,8 @@ const OptRow config_rows[] = {
     { "count", T_INT, AT(count), "64", 1, 1000000, NULL, SAMPLE | EVAL, "output",
       "number of images; eval: of fresh chains in the task fid" },
     { "class", T_TEXT, AT(classes), "", 0, 0, "NAME,...", SAMPLE, "output",
-      "classes to draw, by name or number; empty: all" },
+      "classes to draw, by name or number, or all: chains are guided to their class; empty: "
+      "images of any class" },
     { "from", T_CHOICE, AT(from), "fresh", 0, 0, "fresh|buffer|starts|centres", SAMPLE | EVAL,
       "output", "new chains, the replay buffer, chain starts, or class means" },
     { "best", T_INT, AT(best), "0", 0, 1000000, NULL, SAMPLE, "output",

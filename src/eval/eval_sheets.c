@@ -27,11 +27,11 @@ typedef struct {
     float  *page;                             // one sheet
 } Sheets;
 
-// n images from `from`; conditional: chains climb the logit of class i % classes.
-static int draw(Sheets *s, const char *from, int conditional, int n, float *x, Err *err) {
+// n images from `from`; by_class: image i is to be one of class i % classes.
+static int draw(Sheets *s, const char *from, int by_class, int n, float *x, Err *err) {
     Config u = *s->e->use;
     if (config_set(&u, "from", from, "from", err) ||
-        (conditional && config_set(&u, "conditional", "on", "conditional", err)))
+        (by_class && config_set(&u, "class", "all", "class", err)))
         return -1;
     return model_sample(s->e->m, &u, s->e->ev, n, x, NULL, err);
 }

@@ -159,8 +159,10 @@ static int choose_classes(Draw *d, Err *err) {
     const Model *m = d->m;
     const int n = m->net.spec.classes;
     char list[sizeof d->cfg.classes], *at = list, *name;
-    memset(d->wanted, d->cfg.classes[0] ? 0 : 1, sizeof d->wanted);
-    d->n_wanted = d->cfg.classes[0] ? 0 : n;
+    const int all = !d->cfg.classes[0] || !strcmp(d->cfg.classes, "all");
+    memset(d->wanted, all, sizeof d->wanted);
+    d->n_wanted = all ? n : 0;
+    if (all) return 0;
     snprintf(list, sizeof list, "%s", d->cfg.classes);
     while ((name = strsep(&at, ",")) && *name) {
         int i = 0;
@@ -238,8 +240,7 @@ static int start_batch(Draw *d, int batch_no, int *cls, Err *err) {
 
 static Chain fresh_chain(const Draw *d) {
     Chain chain = chain_of(&d->cfg);
-    if (d->cfg.classes[0])
-        chain.energy = (Energy){ .b = 1 }; // a class was asked for: climb its logit
+    if (d->cfg.classes[0] && !d->cfg.conditional) chain.energy = class_energy();
     chain.steps = 1;
     return chain;
 }
