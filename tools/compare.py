@@ -5,12 +5,13 @@
         -- --model wrn-28-4 --schedule linear --minutes 1.25 --ema 0.999
 
 What follows -- goes to every `jempp train`. Each run has a folder of its own below --out; one that is
-complete is not made again, one that was interrupted goes on. Runs follow one another unless --jobs says
-how many go at once; with --minutes they would take each other's time, so --seconds S is for these: an iteration
-of each setting that has a run to begin is timed alone first (`jempp bench`), and each gets as many as S
-seconds hold. Judged are the validation images alone: the weights as they are at the end and, with --ema,
-their running average. climb is its mean over the last 500 steps (docs/pyld.md). The table is printed and
-written to OUT/table.md."""
+complete is not repeated, one that was interrupted continues. Runs follow one another unless --jobs says how many
+run at once. Then --minutes would make them compete for time; --seconds S avoids that: an iteration of each setting
+is timed alone first (`jempp bench`), and each run gets as many as fit into S seconds. Accuracy and ECE are those of
+the validation images: with the last weights and, with --ema, with their average. climb is its mean over the last 500
+steps (docs/pyld.md); --fid WEIGHTS adds the FID of the replay buffer against the training images; "diverged" is the
+step at which a run failed for good (with --retries 0 the first time). The table is printed and written to
+OUT/table.md."""
 import argparse
 import concurrent.futures
 import itertools
@@ -28,6 +29,7 @@ def arguments():
     p.add_argument("--seeds", default="1")
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--seconds", type=float, default=0)
+    p.add_argument("--fid", metavar="WEIGHTS", help="Inception weights, as for jempp eval --inception")
     p.add_argument("--jempp", default=os.environ.get("JEMPP", "build/jempp"))
     p.add_argument("train", nargs="*", metavar="-- train options")
     a = p.parse_args()
@@ -74,7 +76,7 @@ def iterations(a, setting, seeds):
 
 
 def train(a, setting, seed, length):
-    """Returns the run's folder. A run that diverged for good keeps its last good state and is judged too."""
+    """Returns the run's folder. A run that diverged for good keeps its last good state, which is evaluated too."""
     run = folder(a, setting, seed)
     done = os.path.join(run, "complete")
     if not os.path.exists(done):
@@ -90,23 +92,33 @@ def train(a, setting, seed, length):
     return run
 
 
-def judge(a, run, model, kind):
-    """Accuracy and calibration error on the run's validation images."""
+def evaluate(a, run, model, kind, options):
+    """What `jempp eval` writes into the folder `kind` of the run, under "tasks"."""
     out = os.path.join(run, kind)
     path = os.path.join(out, "eval.json")
     if not os.path.exists(path):
-        code = call([a.jempp, "eval", os.path.join(run, model), "--split", "valid", "--tasks", "acc,ece",
-                     "--out", out], os.path.join(run, "eval.txt"))
+        code = call([a.jempp, "eval", os.path.join(run, model), "--out", out] + options,
+                    os.path.join(run, "eval.txt"))
         if code:
             sys.exit(f"{run}: exit code {code}; see {run}/eval.txt")
     with open(path) as f:
-        tasks = json.load(f)["tasks"]
+        return json.load(f)["tasks"]
+
+
+def accuracy(a, run, model, kind):
+    """Accuracy and calibration error on the run's validation images."""
+    tasks = evaluate(a, run, model, kind, ["--split", "valid", "--tasks", "acc,ece"])
     return tasks["acc"]["top1"], tasks["ece"]["ece"]
 
 
-def column(run, name):
-    """What log.tsv has under a name, in order, empty fields left out."""
-    with open(os.path.join(run, "log.tsv")) as f:
+def buffer_fid(a, run):
+    tasks = evaluate(a, run, "", "fid", ["--tasks", "fid", "--from", "buffer", "--inception", a.fid])
+    return tasks["fid"]["buffer"]["fid"]
+
+
+def column(run, name, file="log.tsv"):
+    """What the file has under a name, in order, empty fields left out."""
+    with open(os.path.join(run, file)) as f:
         k = next(f).rstrip("\n").split("\t").index(name)
         fields = (line.rstrip("\n").split("\t")[k] for line in f)
         return [float(x) for x in fields if x]
@@ -115,19 +127,29 @@ def column(run, name):
 def result(a, run):
     with open(os.path.join(run, "run.json")) as f:
         r = json.load(f)
-    plain, plain_ece = judge(a, run, "last.safetensors", "plain")
-    one = {"epochs": r["steps"] / r["steps_per_epoch"], "seconds": a.seconds or r["seconds"], "retries": r["retries"],
-           "climb": statistics.mean(column(run, "climb")[-500:]), "plain": plain, "plain_ece": plain_ece}
+    with open(os.path.join(run, "complete")) as f:
+        failed = int(f.read()) != 0
+    last = int(column(run, "step", "diverged.tsv")[-1]) if failed else None
+    plain, plain_ece = accuracy(a, run, "last.safetensors", "plain")
+    epochs, climb = r["steps"] / r["steps_per_epoch"], column(run, "climb")[-500:]
+    one = {"epochs": epochs, "seconds": a.seconds or r["seconds"], "retries": r["retries"],
+           "climb": statistics.mean(climb) if climb else None, "diverged": last,
+           "fid": buffer_fid(a, run) if a.fid and climb else None, "plain": plain, "plain_ece": plain_ece}
     if float(r["options"]["ema"]) > 0:
         one["average"] = 100 * column(run, "valid_accuracy")[-1]    # the last epoch's is of these
-        one["average_ece"] = judge(a, run, "best.safetensors", "average")[1]
+        one["average_ece"] = accuracy(a, run, "best.safetensors", "average")[1]
     return one
 
 
-def table(vary, seeds, results):
+def several(values, form):
+    """The values of all seeds; a dash where there is none."""
+    return "–" if all(v is None for v in values) else ", ".join("–" if v is None else form.format(v) for v in values)
+
+
+def table(a, vary, seeds, results):
     names = [v.partition("=")[0] for v in vary]
     kinds = [k for k in ("plain", "average") if k in next(iter(results.values()))]
-    head = names + ["epochs", "seconds", "went back", "climb"]
+    head = names + ["epochs", "seconds", "rollbacks", "diverged", "climb"] + ["FID"] * bool(a.fid)
     for k in kinds:
         head += [f"{k}: " + ", ".join(f"seed {s}" for s in seeds), "mean", "ECE"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
@@ -135,8 +157,10 @@ def table(vary, seeds, results):
         r = [results[setting, s] for s in seeds]
         mean = lambda key: statistics.mean(x[key] for x in r)
         row = [v for _, v in setting]
-        row += [f"{mean('epochs'):.1f}", f"{mean('seconds'):.0f}", ", ".join(str(x["retries"]) for x in r)]
-        row.append(f"{mean('climb'):.2f}")
+        row += [f"{mean('epochs'):.1f}", f"{mean('seconds'):.0f}", several([x["retries"] for x in r], "{}")]
+        row += [several([x["diverged"] for x in r], "{}"), several([x["climb"] for x in r], "{:.2f}")]
+        if a.fid:
+            row.append(several([x["fid"] for x in r], "{:.1f}"))
         for k in kinds:
             row += [", ".join(f"{x[k]:.2f}" for x in r), f"{mean(k):.2f}", f"{mean(k + '_ece'):.2f}"]
         lines.append("| " + " | ".join(row) + " |")
@@ -151,7 +175,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         runs = list(pool.map(lambda k: train(a, *k, length[k[0]]), keys))
         results = dict(zip(keys, pool.map(lambda run: result(a, run), runs)))
-    text = table(a.vary, seeds, results)
+    text = table(a, a.vary, seeds, results)
     with open(os.path.join(a.out, "table.md"), "w") as f:
         f.write(text)
     print(text, end="")
