@@ -2,6 +2,7 @@
 """serve_test.py PICTURE PID [--many N] - clients of `jempp serve runs`, in the folder that holds runs/done (finished)
 and runs/live (trained by process PID). JEMPP is the program. Standard library only."""
 import argparse
+import atexit
 import concurrent.futures
 import http.client
 import json
@@ -39,6 +40,7 @@ class Server:
     def __init__(self, *args):
         self.process = subprocess.Popen([PROGRAM, "serve", *args, "--port", "0", "--threads", "1", "--conv", "direct"],
                                         stderr=subprocess.PIPE, text=True)
+        atexit.register(lambda: self.process.poll() is None and self.process.kill())
         self.address = self.process.stderr.readline().strip()
         found = re.fullmatch(r"http://\[?([^]/]*)\]?:(\d+)/(\?token=(\w+))?", self.address)
         if not found:

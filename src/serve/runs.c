@@ -142,16 +142,23 @@ int runs_model(Runs *r, const char *name, char *model_name, size_t n, char *path
 
 // ---- events -----------------------------------------------------------------------------------
 
+// All runs, in an object that is open.
+static void put_runs(const Runs *r, JsonOut *j) {
+    static const char *const kind[] = { "model", "run", "folder" };
+    json_put_string(j, "kind", kind[r->kind]);
+    json_open_array(j, "runs");
+    for (int i = 0; i < r->n_run; i++) {
+        json_open_object(j, NULL);
+        run_view_summary(r->run[i], j);
+        json_close(j);
+    }
+    json_close(j);
+}
+
 static int send_runs(Runs *r, Stream *s) {
     JsonOut j = { 0 };
     answer_begin(&j);
-    json_open_array(&j, "runs");
-    for (int i = 0; i < r->n_run; i++) {
-        json_open_object(&j, NULL);
-        run_view_summary(r->run[i], &j);
-        json_close(&j);
-    }
-    json_close(&j);
+    put_runs(r, &j);
     return answer_event(r->http, s->q, "runs", &j);
 }
 
@@ -220,13 +227,7 @@ static void poll_runs(Runs *r) {
 static void answer_runs(Runs *r, HttpRequest *q) {
     JsonOut j = { 0 };
     answer_begin(&j);
-    json_open_array(&j, "runs");
-    for (int i = 0; i < r->n_run; i++) {
-        json_open_object(&j, NULL);
-        run_view_summary(r->run[i], &j);
-        json_close(&j);
-    }
-    json_close(&j);
+    put_runs(r, &j);
     answer_json(r->http, q, &j);
 }
 
