@@ -146,7 +146,7 @@ CHECKS       := $(call pick,$(wildcard tests/check_*.sh))# these read the tree
 RUN = JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/run.sh
 
 # ---- targets
-.PHONY: all tests run test asan poison tsan fuzz arm64 cov bench bench-torch demo lint format install uninstall bundle bundle-folder wheel wheel-folder deb clean help FORCE
+.PHONY: all tests run test asan poison tsan page fuzz arm64 cov bench bench-torch demo lint format install uninstall bundle bundle-folder wheel wheel-folder deb clean help FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 
@@ -183,6 +183,9 @@ tsan:
 	@$(MAKE) --no-print-directory $(TSAN) TESTS=test_base run
 	build/tsan/tests/test_faults 'a_slow_disk*'
 	build/tsan/tests/test_faults 'every_call_that_writes*'
+
+page: all       # needs chromium
+	@JEMPP=$(CURDIR)/$(BIN)/jempp JEMPP_MODULE_DIR=$(CURDIR)/$(BIN) tests/page.sh
 
 T ?= 10
 fuzz: all
@@ -328,6 +331,7 @@ help:
 	@echo "make test         every test; TESTS=\"test_ops check_layers\" picks some"
 	@echo "make asan|poison  the same tests with sanitizers | with new device memory full of NaN"
 	@echo "make tsan         the tests of the thread that writes checkpoints, with the thread sanitizer"
+	@echo "make page         the live page in a headless chromium; screenshots in build/page"
 	@echo "make fuzz         every reader of files on made-up ones, T=10 seconds each; READERS=\"png idx\" picks some"
 	@echo "make arm64        cross-compiles; the tests of the reference device under qemu"
 	@echo "make cov          the same tests, then the lines they reached, file by file"

@@ -13,6 +13,7 @@ for target in "$@"; do
     case $target in
     test | asan | poison | cov | run | tests | bundle)
         packages="$packages libcmocka-dev python3 python3-numpy python3-venv libopenmpi-dev openmpi-bin" ;;
+    page) packages="$packages python3 chromium" ;;
     wheel) packages="$packages python3" ;;
     fuzz) packages="$packages clang libclang-rt-dev python3" ;;
     arm64) packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user" ;;

@@ -37,8 +37,10 @@ static int decoder_alloc(Decoder *d, unsigned long w, unsigned long h, int chann
         return err_set(d->err, ERR_DATA, "%s: a picture of %lu x %lu, expected sides of 1 to %d",
                        d->name, w, h, IMAGE_MAX_SIDE);
     if (d->pixels && w * h > d->pixels)
-        return err_set(d->err, ERR_DATA, "%s: a picture of %lu x %lu: at most %zu million pixels "
-                       "are accepted", d->name, w, h, d->pixels / 1000000);
+        return err_set(d->err, ERR_DATA,
+                       "%s: a picture of %lu x %lu: at most %zu million pixels "
+                       "are accepted",
+                       d->name, w, h, d->pixels / 1000000);
     d->w = (int)w;
     d->h = (int)h;
     d->channels = channels;

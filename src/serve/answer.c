@@ -14,11 +14,10 @@ void answer_begin(JsonOut *j) {
 
 static void no_memory(const Http *http, HttpRequest *r) {
     static const char text[] = "{\"api\":1,\"error\":\"out of memory\"}";
-    http->answer(r, &(HttpAnswer){ .status = 503,
-                                   .type = JSON_TYPE,
-                                   .data = text,
-                                   .n = sizeof text - 1,
-                                   .is_static = 1 });
+    http->answer(
+        r,
+        &(HttpAnswer){
+            .status = 503, .type = JSON_TYPE, .data = text, .n = sizeof text - 1, .is_static = 1 });
 }
 
 static void finish(const Http *http, HttpRequest *r, int status, JsonOut *j) {

@@ -67,7 +67,8 @@ double curve_rate(const Curve *c) {
 
 static int restart(Follow *f) {
     Point *point = f->curve.point ? f->curve.point : malloc(CURVE_POINTS * sizeof *point);
-    *f = (Follow){ .curve = { .point = point, .rows_per_point = 1, .valid = NAN, .best_valid = NAN } };
+    *f = (Follow){ .curve = {
+                       .point = point, .rows_per_point = 1, .valid = NAN, .best_valid = NAN } };
     for (int k = 0; k < N_LOG; k++) f->curve.last[k] = NAN;
     return point ? 0 : -1;
 }
@@ -109,8 +110,7 @@ static int read_row(Follow *f, char *line) {
         if (f->which[n] >= 0 && *text && fabs(v) <= 1e15) row[f->which[n]] = v;
     }
     if (n != f->n_field) return fail(f, "too few fields");
-    if (!(row[LOG_STEP] >= 0) || !(row[LOG_EPOCH] >= 0) ||
-        row[LOG_STEP] <= f->curve.last[LOG_STEP])
+    if (!(row[LOG_STEP] >= 0) || !(row[LOG_EPOCH] >= 0) || row[LOG_STEP] <= f->curve.last[LOG_STEP])
         return fail(f, "its step does not follow the one before");
     curve_add(&f->curve, row);
     return 0;

@@ -179,17 +179,17 @@ int guard_check(const Guard *g, const HttpRequest *r, const char *token, Err *er
         return 421;
     }
     const char *origin = r->origin;
-    const int same = origin && !strncasecmp(origin, "http://", 7) &&
-                     !strcasecmp(origin + 7, r->host);
+    const int same =
+        origin && !strncasecmp(origin, "http://", 7) && !strcasecmp(origin + 7, r->host);
     if ((origin && !same) ||
         (r->fetch_site && strcmp(r->fetch_site, "same-origin") != 0 &&
-         strcmp(r->fetch_site, "none") != 0 &&
-         strcmp(r->method, "GET") != 0)) {
+         strcmp(r->fetch_site, "none") != 0 && strcmp(r->method, "GET") != 0)) {
         err_set(err, ERR_ARG, "Origin: requests of other pages are refused");
         return 403;
     }
     if (has_token(g, r, token)) return 0;
-    err_set(err, ERR_ARG, "a token is needed: open the address that `jempp serve` printed, or send "
-                          "Authorization: Bearer TOKEN");
+    err_set(err, ERR_ARG,
+            "a token is needed: open the address that `jempp serve` printed, or send "
+            "Authorization: Bearer TOKEN");
     return 401;
 }

@@ -29,7 +29,8 @@ typedef struct {
     char cookie[40];                    // the name of the cookie that carries it
 } Guard;
 
-int guard_open(Guard *g, const char *host, int port, Err *err);   // draws a token where one is needed
+// Draws a token where one is needed.
+int guard_open(Guard *g, const char *host, int port, Err *err);
 int is_loopback(const char *host);
 // 0, or an HTTP status with a sentence in err: a Host that is not ours (a page of others that was
 // made to point here), an Origin that is not that Host, no token. has_token: of the query.

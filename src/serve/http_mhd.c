@@ -225,8 +225,7 @@ static int begin(Exchange *e) {
     if (limit < 0) return 1;
     e->limit = (size_t)limit;
     e->too_large = size > (double)limit;
-    if (size > 4 * (double)limit + 65536)
-        return s->app.too_large(s->app.ctx, &e->r, e->limit), 1;
+    if (size > 4 * (double)limit + 65536) return s->app.too_large(s->app.ctx, &e->r, e->limit), 1;
     return 0;
 }
 
@@ -370,10 +369,10 @@ static int listen_on(const HttpOpts *o, int *port, Err *err) {
     struct sockaddr_storage at;
     socklen_t n = sizeof at;
     if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    const int bad = fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, 512) ||
-                    getsockname(fd, (struct sockaddr *)&at, &n) ||
-                    getnameinfo((struct sockaddr *)&at, n, NULL, 0, service, sizeof service,
-                                NI_NUMERICSERV);
+    const int bad =
+        fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, 512) ||
+        getsockname(fd, (struct sockaddr *)&at, &n) ||
+        getnameinfo((struct sockaddr *)&at, n, NULL, 0, service, sizeof service, NI_NUMERICSERV);
     freeaddrinfo(found);
     if (bad) {
         err_set(err, ERR_IO, "cannot listen on %s, port %d: %s%s", o->host, o->port,
@@ -400,17 +399,20 @@ static void server_close(Http *h) {
     h->impl = NULL;
 }
 
-__attribute__((visibility("default"))) int jempp_http(size_t opts_size, Http *h,
-                                                      const HttpOpts *o, const HttpApp *app,
-                                                      Err *err);
+__attribute__((visibility("default"))) int jempp_http(size_t opts_size, Http *h, const HttpOpts *o,
+                                                      const HttpApp *app, Err *err);
 int jempp_http(size_t opts_size, Http *h, const HttpOpts *o, const HttpApp *app, Err *err) {
     enum { IDLE_S = 30, POOL = 32768, SPARE = 64 };
     if (opts_size != sizeof *o)
         return err_set(err, ERR_DEV, "jempp-serve.so is of another version than the program");
     Server *s = calloc(1, sizeof *s);
     if (!s) return err_set(err, ERR_MEM, "out of memory for a server");
-    *h = (Http){ .impl = s, .answer = answer, .stream = stream, .send = send_text,
-                 .release = release, .close = server_close };
+    *h = (Http){ .impl = s,
+                 .answer = answer,
+                 .stream = stream,
+                 .send = send_text,
+                 .release = release,
+                 .close = server_close };
     s->o = *o;
     s->app = *app;
     pthread_mutex_init(&s->lock, NULL);

@@ -63,8 +63,8 @@ static void to_input(float *image, const Image *square, double noise) {
         }
 }
 
-int picture_input(float *image, const uint8_t *data, size_t n, int c, int side, PictureChange change,
-                  Err *err) {
+int picture_input(float *image, const uint8_t *data, size_t n, int c, int side,
+                  PictureChange change, Err *err) {
     Image im, square;
     if (image_decode_most(&im, data, n, "the picture", c, MAX_PIXELS, err)) return -1;
     const int turned = fmod(change.rotate, 360) != 0;

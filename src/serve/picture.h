@@ -8,8 +8,8 @@
 typedef struct { double rotate, noise; } PictureChange;     // degrees; sd as a share of the range
 
 // image: [c][side][side] in [-1, 1]. A picture of over 50 million pixels is refused.
-int  picture_input(float *image, const uint8_t *data, size_t n, int c, int side, PictureChange change,
-                   Err *err);
+int  picture_input(float *image, const uint8_t *data, size_t n, int c, int side,
+                   PictureChange change, Err *err);
 // n images as a grid, a PNG in a data: address.
 int  picture_put(JsonOut *j, const char *key, const float *images, int n, int c, int side,
                  int columns, Err *err);

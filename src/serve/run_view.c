@@ -220,9 +220,10 @@ static void put_table(const RunView *v, JsonOut *j, const char *key, RunFile fil
 }
 
 const char *run_view_detail(RunView *v, size_t *n) {
-    static const char *const facts[] = { "version", "device", "device_details", "parameters",
-                                         "train_images", "valid_images", "test_images",
-                                         "data_from", "written", "best_step" };
+    static const char *const facts[] = { "version",     "device",       "device_details",
+                                         "parameters",  "train_images", "valid_images",
+                                         "test_images", "data_from",    "written",
+                                         "best_step" };
     if (!v->detail) {
         JsonOut j = { 0 };
         answer_begin(&j);
@@ -234,7 +235,8 @@ const char *run_view_detail(RunView *v, size_t *n) {
         json_close(&j);
         json_open_object(&j, "record");
         for (size_t i = 0; i < sizeof facts / sizeof *facts; i++)
-            if (json_get(v->record, facts[i])) json_put(&j, facts[i], json_get(v->record, facts[i]));
+            if (json_get(v->record, facts[i]))
+                json_put(&j, facts[i], json_get(v->record, facts[i]));
         json_close(&j);
         if (json_kind(json_get(v->record, "options")) == JSON_OBJECT)
             json_put(&j, "options", json_get(v->record, "options"));

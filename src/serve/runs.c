@@ -240,10 +240,9 @@ static void answer_run(Runs *r, HttpRequest *q, RunView *v) {
         return;
     }
     memcpy(copy, text, n + 1);
-    r->http->answer(q, &(HttpAnswer){ .status = 200,
-                                      .type = "application/json; charset=utf-8",
-                                      .data = copy,
-                                      .n = n });
+    r->http->answer(
+        q, &(HttpAnswer){
+               .status = 200, .type = "application/json; charset=utf-8", .data = copy, .n = n });
 }
 
 static void answer_sample(Runs *r, HttpRequest *q, const RunView *v, const char *step) {

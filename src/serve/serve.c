@@ -65,11 +65,10 @@ static void answer_page(Server *s, HttpRequest *r, const Target *t) {
     const char *name = t->n_part ? t->part[0] : "index.html";
     for (const PageFile *f = page_files; f->name && t->n_part < 2; f++)
         if (!strcmp(f->name, name)) {
-            s->http.answer(r, &(HttpAnswer){ .status = 200,
-                                             .type = f->type,
-                                             .data = f->data,
-                                             .n = f->n,
-                                             .is_static = 1 });
+            s->http.answer(
+                r,
+                &(HttpAnswer){
+                    .status = 200, .type = f->type, .data = f->data, .n = f->n, .is_static = 1 });
             return;
         }
     answer_error(&s->http, r, 404, "there is nothing at this address");
@@ -109,8 +108,8 @@ static long begin(void *ctx, HttpRequest *r) {
     const Route *route = what ? find_route(what, r->method, &status) : NULL;
     if (!what && !is_get(r)) status = 405;
     if (what ? !route : status == 405) {
-        answer_error(&s->http, r, status, status == 405 ? "%s is not possible here"
-                                                        : "there is nothing at this address",
+        answer_error(&s->http, r, status,
+                     status == 405 ? "%s is not possible here" : "there is nothing at this address",
                      r->method);
         return -1;
     }
@@ -171,8 +170,8 @@ static void say_address(const Server *s, const Config *c, const Events *ev) {
 int serve(const Config *c, const char *path, const Events *ev, Err *err) {
     Server s = { 0 };
     const struct timespec pause = { .tv_nsec = 100000000 };
-    int rc = runs_open(&s.runs, path, &s.http, err) || work_open(&s.work, c, s.runs, &s.http, err) ||
-             listen_to(&s, c, err);
+    int rc = runs_open(&s.runs, path, &s.http, err) ||
+             work_open(&s.work, c, s.runs, &s.http, err) || listen_to(&s, c, err);
     if (!rc) say_address(&s, c, ev);
     while (!rc && !stop_asked(ev)) nanosleep(&pause, NULL);
     work_stop(s.work);                      // whoever waits is answered before connections end

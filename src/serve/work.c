@@ -52,8 +52,9 @@ static int use_model(Work *w, const char *run, Err *err) {
     struct stat now = { 0 };
     if (runs_model(w->runs, run, name, sizeof name, path, sizeof path))
         return *run ? err_set(err, ERR_ARG, "no model '%.100s'", run)
-                    : err_set(err, ERR_ARG, "there is no model yet: it is written after the first "
-                                            "validation");
+                    : err_set(err, ERR_ARG,
+                              "there is no model yet: it is written after the first "
+                              "validation");
     if (run_model_path(file, path, err)) return -1;
     if (stat(file, &now)) return err_set(err, ERR_IO, "%s: cannot be read", name);
     if (w->model && !strcmp(w->name, name) && same_file(&now, &w->file)) return 0;
@@ -112,10 +113,14 @@ static void answer_model(Work *w, HttpRequest *q) {
 // For someone who has never heard of densities.
 static void put_words(JsonOut *j, const char *name, double p, int known, double below) {
     char text[600];
-    int n = p >= 0.5 ? snprintf(text, sizeof text, "This looks like: %.100s (the model is %.0f %% "
-                                "sure).", name, fmin(100 * p, p < 0.9995 ? 99.9 : 100))
-                     : snprintf(text, sizeof text, "The model is undecided. Its best guess: %.100s "
-                                "(%.0f %%).", name, 100 * p);
+    int n = p >= 0.5 ? snprintf(text, sizeof text,
+                                "This looks like: %.100s (the model is %.0f %% "
+                                "sure).",
+                                name, fmin(100 * p, p < 0.9995 ? 99.9 : 100))
+                     : snprintf(text, sizeof text,
+                                "The model is undecided. Its best guess: %.100s "
+                                "(%.0f %%).",
+                                name, 100 * p);
     char *end = text + n;
     const size_t room = sizeof text - (size_t)n;
     if (known < 0)
@@ -123,15 +128,20 @@ static void put_words(JsonOut *j, const char *name, double p, int known, double 
     else if (known && isnan(below))
         snprintf(end, room, " It is the sort of picture that the model was trained on.");
     else if (known)
-        snprintf(end, room, " It is the sort of picture that the model was trained on: of 100 "
-                 "pictures kept aside in training, %.0f look less typical.", below);
+        snprintf(end, room,
+                 " It is the sort of picture that the model was trained on: of 100 "
+                 "pictures kept aside in training, %.0f look less typical.",
+                 below);
     else if (isnan(below))
-        snprintf(end, room, " But it is unlike the pictures that the model was trained on, so do "
+        snprintf(end, room,
+                 " But it is unlike the pictures that the model was trained on, so do "
                  "not rely on this answer.");
     else
-        snprintf(end, room, " But it is unlike the pictures that the model was trained on: of 100 "
+        snprintf(end, room,
+                 " But it is unlike the pictures that the model was trained on: of 100 "
                  "pictures kept aside in training, %.0f look more typical. Do not rely on this "
-                 "answer.", 100 - below);
+                 "answer.",
+                 100 - below);
     json_put_string(j, "words", text);
 }
 
@@ -180,8 +190,7 @@ static void predict(Work *w, Job **job, int n) {
     const int failed = good && model_logits(w->model, w->images, good, w->logits, &err);
     for (int i = 0; i < good; i++) {
         if (failed) answer_err(w->http, job[i]->q, 500, &err);
-        else
-            answer_prediction(w, job[i], w->images + (size_t)i * dim, w->logits + (size_t)i * C);
+        else answer_prediction(w, job[i], w->images + (size_t)i * dim, w->logits + (size_t)i * C);
         free(job[i]);
     }
 }
@@ -333,8 +342,7 @@ static int draw(Chains *c, JsonOut *j, Err *err) {
     int *class_of = malloc((size_t)n * sizeof *class_of);
     int rc = images && class_of ? sample_options(c, &use, err)
                                 : err_set(err, ERR_MEM, "out of memory for samples");
-    if (!rc)
-        rc = model_sample_watched(w->model, &use, NULL, &watch, n, images, class_of, err);
+    if (!rc) rc = model_sample_watched(w->model, &use, NULL, &watch, n, images, class_of, err);
     if (!rc) {
         answer_begin(j);
         json_put_string(j, "model", w->name);
@@ -362,8 +370,9 @@ static void sample(Work *w, Job *job) {
         free(json_finish(&j, NULL, NULL));
         if (c.late || ending(w)) {
             err = (Err){ 0 };
-            err_set(&err, ERR_IO, c.late ? "the chains took more than %.0f seconds"
-                                         : "the server ends", CHAIN_SECONDS);
+            err_set(&err, ERR_IO,
+                    c.late ? "the chains took more than %.0f seconds" : "the server ends",
+                    CHAIN_SECONDS);
         }
         if (!strncmp(err.msg, "--", 2)) memmove(err.msg, err.msg + 2, strlen(err.msg + 2) + 1);
         fail_chains(&c, c.late || ending(w) ? 503 : status, &err);
@@ -447,8 +456,10 @@ static int read_member(SampleAsk *ask, const Json *m, Err *err) {
     else if (!strcmp(key, "steps") && number && v >= 0 && v <= MAX_STEPS) ask->steps = (int)v;
     else if (!strcmp(key, "seed") && number && v >= 0 && v <= 9007199254740991.0) ask->seed = v;
     else
-        return err_set(err, ERR_ARG, "%.40s: expected class (a name), count (1 to %d), steps (0 to "
-                       "%d) and seed (a whole number)", key, MAX_CHAINS, MAX_STEPS);
+        return err_set(err, ERR_ARG,
+                       "%.40s: expected class (a name), count (1 to %d), steps (0 to "
+                       "%d) and seed (a whole number)",
+                       key, MAX_CHAINS, MAX_STEPS);
     return 0;
 }
 
@@ -471,7 +482,8 @@ static int read_job(Job *job, const Target *t, const char *what, Err *err) {
     const char *run = target_query(t, "model");
     snprintf(job->run, sizeof job->run, "%s", run ? run : "");
     job->kind = !strcmp(what, "model") ? JOB_MODEL
-                : !strcmp(what, "predict") ? JOB_PREDICT : JOB_SAMPLE;
+                : !strcmp(what, "predict") ? JOB_PREDICT
+                                           : JOB_SAMPLE;
     if (job->kind == JOB_PREDICT)
         return target_number(t, "rotate", -360, 360, 0, &job->change.rotate, err) ||
                target_number(t, "noise", 0, 1, 0, &job->change.noise, err);

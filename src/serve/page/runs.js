@@ -88,12 +88,12 @@ class OneRun {
 
   showFacts(run) {
     const facts = [
-      ["Epoch", run.epochs ? `${short(run.epoch)} of ${short(run.epochs)}` : short(run.epoch)],
+      ["Epoch", run.epochs ? `${short(+run.epoch?.toPrecision(3))} of ${short(run.epochs)}` : short(run.epoch)],
       ["Step", run.step == null ? "–" : run.step.toLocaleString("en")],
       ["Time left", run.state === "training" ? time(run.seconds_left) : null],
       ["Time so far", time(run.seconds)],
-      ["Speed", run.steps_per_second && run.state === "training" ? `${short(run.steps_per_second)} steps/s` : null],
-      ["Validation accuracy", percent(run.valid_accuracy)],
+      ["Speed", run.steps_per_second && run.state === "training" ? `${short(+run.steps_per_second.toPrecision(3))} steps/s` : null],
+      ["Validation", percent(run.valid_accuracy)],
       ["Best validation", percent(run.best_valid_accuracy)],
       ["Test accuracy", run.test_accuracy == null ? null : percent(run.test_accuracy, 2)],
       ["Calibration error", run.test_ece == null ? null : percent(run.test_ece, 2)],
