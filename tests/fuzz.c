@@ -12,6 +12,9 @@
 #include "run/fit.h"
 #include "run/model.h"
 #include "report/report.h"
+#include "serve/follow.h"
+#include "serve/guard.h"
+#include "serve/queue.h"
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,6 +258,65 @@ static void feed_record(const uint8_t *data, size_t n) {
     free(report_write(dir, page, &(Err){ 0 }));
 }
 
+// ---- requests to the live page
+
+// Lines are the target and headers of a request; the rest is its body.
+static void feed_request(const uint8_t *data, size_t n) {
+    static const Guard open = { .host = "127.0.0.1", .cookie = "jempp-1" };
+    static const Guard closed = { .host = "0.0.0.0",
+                                  .machine = "here",
+                                  .cookie = "jempp-1",
+                                  .token = "0123456789abcdef0123456789abcdef" };
+    char *text = calloc(n + 1, 1), *at = text, *line[7] = { 0 };
+    memcpy(text, data, n);
+    for (int i = 0; i < 7; i++) line[i] = at ? strsep(&at, "\n") : NULL;
+    const HttpRequest r = { .method = line[0] ? line[0] : "",
+                            .target = line[1] ? line[1] : "",
+                            .host = line[2],
+                            .origin = line[3],
+                            .fetch_site = line[4],
+                            .cookie = line[5],
+                            .authorization = line[6] };
+    Target t;
+    SampleAsk ask;
+    double v;
+    if (!target_parse(&t, r.target)) {
+        const char *token = target_query(&t, "token");
+        for (int i = 0; i < t.n_part; i++)
+            if (strchr(t.part[i], '/') || !strcmp(t.part[i], "..") || !t.part[i][0]) abort();
+        if (!target_number(&t, "noise", 0, 1, 0, &v, NULL) && !(v >= 0 && v <= 1)) abort();
+        guard_check(&open, &r, token, &(Err){ 0 });
+        if (!guard_check(&closed, &r, token, &(Err){ 0 }) && !memmem(data, n, closed.token, 32))
+            abort();
+    }
+    if (at && !sample_ask(&ask, (const uint8_t *)at, strlen(at), NULL) &&
+        (ask.count < 1 || ask.count > 64 || ask.steps < 0 || ask.steps > 200))
+        abort();
+    free(text);
+}
+
+// A log that is read in two pieces is the same as one that is read at once.
+static void feed_follow(const uint8_t *data, size_t n) {
+    char path[200];
+    const char *dir = fresh_folder();
+    Follow twice = { 0 }, once = { 0 };
+    snprintf(path, sizeof path, "%s/log.tsv", dir);
+    FILE *f = fopen(path, "wb");
+    if (!f) abort();
+    fwrite(data, 1, n / 2, f);
+    fflush(f);
+    follow_poll(&twice, dir);
+    fwrite(data + n / 2, 1, n - n / 2, f);
+    fclose(f);
+    follow_poll(&twice, dir);
+    follow_poll(&once, dir);
+    if (!once.error[0] && (once.curve.rows != twice.curve.rows || once.at != twice.at)) abort();
+    for (int i = 0; i < once.curve.n; i++) curve_mean(&once.curve, i, LOG_LOSS);
+    if (once.curve.point) curve_rate(&once.curve);
+    follow_free(&twice);
+    follow_free(&once);
+}
+
 // ---- models and states: the sizes are those of tests/fuzz_seeds.sh
 
 static void feed_model(const uint8_t *data, size_t n) {
@@ -318,6 +380,8 @@ static const Target targets[] = {
     { "folder", feed_folder, 0 },
     { "archive", feed_archive, 0 },
     { "record", feed_record, 0 },
+    { "request", feed_request, 0 },
+    { "follow", feed_follow, 0 },
 };
 enum { N_TARGETS = sizeof targets / sizeof *targets };
 static const Target *target;

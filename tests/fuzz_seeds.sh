@@ -4,7 +4,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 jempp=$(realpath "$1")
 rm -rf "$2" && mkdir -p "$2" && cd "$2"
-mkdir safetensors model state torch pickle npz json options arguments png jpeg idx cifar svhn folder archive record
+mkdir safetensors model state torch pickle npz json options arguments png jpeg idx cifar svhn folder archive record request follow
 
 "$jempp" train --data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 10 --train-images 50 --valid-images 10 \
     --steps 1 --device ref --threads 1 --iterations 2 --warmup 0 --lr 0.001 --out run 2>log >>log ||
@@ -18,6 +18,12 @@ for part in log.tsv run.json eval.json; do      # 0, 1, 2: which of them it is
     { printf "%d" $((n = ${n--1} + 1)); cat "run/$part"; } >"record/$part"
 done
 printf '3step\tepoch\tseconds\treason\n1\t0.1\t0.2\tlost\n' >record/diverged.tsv
+cp run/log.tsv follow/
+token=0123456789abcdef0123456789abcdef
+printf 'POST\n/api/v1/predict?noise=0.1&rotate=%%2d30&model=a%%20b\nlocalhost:1\nhttp://localhost:1\nsame-origin\n\n\n' >request/predict
+printf 'POST\n/api/sample?token=%s\n[::1]:1\n\nnone\na=b; jempp-1=%s\nBearer %s\n%s' $token $token $token \
+    '{"class": "cat", "count": 4, "steps": 10, "seed": 1}' >request/sample
+printf 'GET\n/api/run/..%%2f/sample/1\n127.0.0.1\n\n\n\n\n' >request/run
 cp run/samples/*.png png/
 cp "$here"/golden/*.safetensors safetensors/ 2>/dev/null || true
 find safetensors -size +64k -delete

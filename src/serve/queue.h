@@ -12,6 +12,8 @@ typedef struct {                    // of POST sample
     double seed;
     int    stream;                  // events rather than one answer
 } SampleAsk;
+// From the request's body, which may be empty. (work.c)
+int sample_ask(SampleAsk *ask, const uint8_t *body, size_t n, Err *err);
 
 typedef struct {
     HttpRequest *q;

@@ -463,7 +463,6 @@ static int read_member(SampleAsk *ask, const Json *m, Err *err) {
     return 0;
 }
 
-int sample_ask(SampleAsk *ask, const uint8_t *body, size_t n, Err *err);
 int sample_ask(SampleAsk *ask, const uint8_t *body, size_t n, Err *err) {
     Json *doc = NULL;
     *ask = (SampleAsk){ .count = 16, .seed = 1 };
