@@ -360,9 +360,9 @@ typedef struct {
     const char *name;
     void (*feed)(const uint8_t *data, size_t n);
     int has_header;                       // safetensors: a length, text, and much that means little
-} Target;
+} Reading;
 
-static const Target targets[] = {
+static const Reading targets[] = {
     { "safetensors", feed_safetensors, 1 },
     { "model", feed_model, 1 },
     { "state", feed_state, 1 },
@@ -384,7 +384,7 @@ static const Target targets[] = {
     { "follow", feed_follow, 0 },
 };
 enum { N_TARGETS = sizeof targets / sizeof *targets };
-static const Target *target;
+static const Reading *target;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
