@@ -211,10 +211,18 @@ static int take(Work *w, Job *batch[AT_ONCE], const char *run, int samples_too) 
     return n;
 }
 
+// Takes a question about the model off the end.
+static Job *last_question(Job **batch, int *n) {
+    Job *last = *n > 0 ? batch[*n - 1] : NULL;
+    if (!last || last->kind != JOB_MODEL) return NULL;
+    --*n;
+    return last;
+}
+
 // Jobs that were taken together: pictures and, at most as the last, a question about the model.
 static void do_jobs(Work *w, Job **batch, int n) {
     Err err = { 0 };
-    Job *asks = n && batch[n - 1]->kind == JOB_MODEL ? batch[--n] : NULL;
+    Job *asks = last_question(batch, &n);
     const int failed = use_model(w, asks ? asks->run : batch[0]->run, &err);
     const int status = err.kind == ERR_ARG ? 404 : 500;
     if (!failed && n) predict(w, batch, n);
@@ -290,7 +298,7 @@ static int on_frame(void *ctx, int step, int steps, int n, const float *images,
     }
     Job *batch[AT_ONCE];
     for (int k = 0, some; k < 4 && (some = take(w, batch, w->run, 0)); k++) {
-        Job *asks = batch[some - 1]->kind == JOB_MODEL ? batch[--some] : NULL;
+        Job *asks = last_question(batch, &some);
         if (some) predict(w, batch, some);
         if (asks) answer_model(w, asks->q);
         free(asks);
@@ -387,6 +395,15 @@ static void sample(Work *w, Job *job) {
 
 // ---- the thread -------------------------------------------------------------------------------
 
+static void refuse(Work *w, Job **batch, int n) {
+    Err err = { 0 };
+    err_set(&err, ERR_IO, "the server ends");
+    for (int i = 0; i < n; i++) {
+        fail_chains(&(Chains){ .w = w, .job = batch[i] }, 503, &err);
+        free(batch[i]);
+    }
+}
+
 static void *work(void *ctx) {
     Work *w = ctx;
     Job *batch[AT_ONCE];
@@ -397,15 +414,9 @@ static void *work(void *ctx) {
         pthread_mutex_unlock(&w->lock);
         const int n = take(w, batch, NULL, 1);
         if (end && !n) break;
-        for (int i = 0; end && i < n; i++) {
-            Err err = { 0 };
-            err_set(&err, ERR_IO, "the server ends");
-            fail_chains(&(Chains){ .w = w, .job = batch[i] }, 503, &err);
-            free(batch[i]);
-        }
-        if (end) continue;
-        if (batch[n - 1]->kind == JOB_SAMPLE) sample(w, batch[n - 1]);      // alone
-        else do_jobs(w, batch, n);
+        if (end) refuse(w, batch, n);
+        else if (n == 1 && batch[0]->kind == JOB_SAMPLE) sample(w, batch[0]);
+        else if (n) do_jobs(w, batch, n);
     }
     close_model(w);
     return NULL;
