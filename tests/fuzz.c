@@ -9,6 +9,7 @@
 #include "run/ckpt.h"
 #include "data/formats.h"
 #include "data/fetch.h"
+#include "run/feature_set.h"
 #include "run/fit.h"
 #include "run/model.h"
 #include "report/report.h"
@@ -127,6 +128,39 @@ static void feed_npz(const uint8_t *data, size_t n) {
         free(v);
     }
     zip_close(&z);
+}
+
+// Images to compare, as jempp fid reads them.
+static void feed_images(const uint8_t *data, size_t n) {
+    char path[128];
+    ImageSource s;
+    char hex[33];
+    Err err = { 0 };
+    const int whole = n > 2 && data[0] == 'P' && data[1] == 'K';    // else one array
+    if (whole) {
+        snprintf(path, sizeof path, "%s/a.npz", fresh_folder());
+        FILE *f = fopen(path, "wb");
+        if (!f || fwrite(data, 1, n, f) != n || fclose(f)) abort();
+    } else {
+        const char *zip = as_zip("arr_0.npy", data, n, NULL);
+        snprintf(path, sizeof path, "%.100s.npz", zip);
+        if (rename(zip, path)) abort();
+    }
+    feature_is_statistics(path);
+    if (source_open(&s, path, &(DataOpts){ 0 }, &err)) return;
+    source_hash(&s, hex, &err);
+    source_close(&s);
+}
+
+// Statistics: another program's (npz), or ours (safetensors).
+static void feed_statistics(const uint8_t *data, size_t n) {
+    FeatureSet s = { 0 };
+    Err err = { 0 };
+    const char *path = as_file(0, data, n);
+    if (!feature_statistics(&s, path, NULL, &err)) feature_set_free(&s);
+    s = (FeatureSet){ 0 };
+    feature_cache_read(&s, path, 4, &err);
+    feature_set_free(&s);
 }
 
 static void walk(const Json *j) {
@@ -369,6 +403,8 @@ static const Reading targets[] = {
     { "torch", feed_torch, 0 },
     { "pickle", feed_pickle, 0 },
     { "npz", feed_npz, 0 },
+    { "images", feed_images, 0 },
+    { "statistics", feed_statistics, 0 },
     { "json", feed_json, 0 },
     { "options", feed_options, 0 },
     { "arguments", feed_arguments, 0 },

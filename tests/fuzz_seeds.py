@@ -32,6 +32,33 @@ put("safetensors/types", struct.pack("<Q", len(text)) + text + bytes(range(40)))
 put("json/all", b'{"a": [1, -2.5e3, true, null, "\\u00e9\\n"], "b": {"c": ""}}')
 
 
+# ---- images and statistics for FID
+def npy(dtype, shape, data):
+    text = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + data
+
+
+def npz(path, arrays):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, data in arrays.items():
+            z.writestr(name + ".npy", data)
+
+
+images = npy("|u1", (2, 3, 4, 3), bytes(range(72)))
+put("images/array", images)
+npz("images/deflated.npz", {"arr_0": images})
+dim = 2048                                                      # zeros deflate to 33 kB
+npz("statistics/full.npz", {"mu": npy("<f8", (dim,), bytes(8 * dim)),
+                            "sigma": npy("<f8", (dim, dim), bytes(8 * dim * dim))})
+npz("statistics/small.npz", {"mu": npy("<f4", (2,), bytes(8)), "sigma": npy("<f8", (2, 2), bytes(32))})
+text = json.dumps({"mu": {"dtype": "F64", "shape": [dim], "data_offsets": [0, 8 * dim]},
+                   "sigma": {"dtype": "F64", "shape": [2, 2], "data_offsets": [8 * dim, 8 * dim + 32]},
+                   "features": {"dtype": "F32", "shape": [4, dim],
+                                "data_offsets": [8 * dim + 32, 40 * dim + 32]}}).encode()
+put("statistics/cache", struct.pack("<Q", len(text)) + text + bytes(40 * dim + 32))
+
+
 # ---- pickles of PyTorch's files; storage 0 has 16 floats
 for path in pathlib.Path("torch").glob("*.pt"):
     if zipfile.is_zipfile(path):

@@ -4,7 +4,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 jempp=$(realpath "$1")
 rm -rf "$2" && mkdir -p "$2" && cd "$2"
-mkdir safetensors model state torch pickle npz json options arguments png jpeg idx cifar svhn folder archive record request follow
+mkdir safetensors model state torch pickle npz images statistics json options arguments png jpeg idx cifar svhn folder archive record request follow
 
 "$jempp" train --data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 10 --train-images 50 --valid-images 10 \
     --steps 1 --device ref --threads 1 --iterations 2 --warmup 0 --lr 0.001 --out run 2>log >>log ||
@@ -29,6 +29,7 @@ cp "$here"/golden/*.safetensors safetensors/ 2>/dev/null || true
 find safetensors -size +64k -delete
 cp "$here"/torch/*.pt torch/
 cp "$here"/npz/* npz/
+"$jempp" sample run --count 2 --from buffer --out images/two.npz --device ref --threads 1 >>log 2>>log
 for p in "$here"/../presets/*.conf; do cp "$p" "options/$(basename "$p")"; done
 printf 'A--preset\njempp-m10\n--lr=0.1\n--out\nx\n--resume\n' >arguments/train
 printf 'B--count\n9\n--class\ncat,1\n--best\n3\nmodel\n' >arguments/sample

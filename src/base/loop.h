@@ -25,7 +25,8 @@ static inline int loop_stopped(Loop *l) {
     const uint64_t done = l->done++;
     if (l->stopped || !pthread_equal(l->caller, pthread_self())) return l->stopped;
     if (l->total) tell_progress(l->ev, done, l->total, l->unit, l->text);
-    return l->stopped = stop_asked(l->ev);
+    l->stopped = stop_asked(l->ev);
+    return l->stopped;
 }
 
 // After the loop: -1 with "stopped" in err if it was left.

@@ -65,7 +65,7 @@ static int has_shape(const StTensor *t, int rank, uint64_t rows, uint64_t column
     return t && t->rank == rank && t->shape[0] == rows && (rank == 1 || t->shape[1] == columns);
 }
 
-static int read_cache(FeatureSet *s, const char *path, size_t n, Err *err) {
+int feature_cache_read(FeatureSet *s, const char *path, size_t n, Err *err) {
     St st;
     if (st_open(&st, path, err)) return -1;
     const StTensor *mean = st_find(&st, "mu"), *cov = st_find(&st, "sigma"),
@@ -134,7 +134,7 @@ int feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, con
     const int cache = !cache_path(path, f, from, &none);
     if (cache && file_exists(path)) {
         snprintf(s->about, sizeof s->about, "%s", from->about);
-        if (!read_cache(s, path, from->n, &none)) return 0;
+        if (!feature_cache_read(s, path, from->n, &none)) return 0;
         feature_set_free(s);
         snprintf(line, sizeof line, "%s; computed again", none.msg);
         tell_line(ev, line);

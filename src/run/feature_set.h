@@ -24,6 +24,8 @@ int  feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with
 // cache in the user's data folder where it has them, else computed and cached.
 int  feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, const Events *ev,
                        Err *err);
+// What that cached of n images; feature_set_free frees it, also where this failed.
+int  feature_cache_read(FeatureSet *s, const char *path, size_t n, Err *err);
 // An npz file with `mu` and `sigma`, as other programs write it.
 int  feature_is_statistics(const char *path);
 int  feature_statistics(FeatureSet *s, const char *path, const Events *ev, Err *err);
