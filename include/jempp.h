@@ -165,7 +165,8 @@ JEMPP_API char  *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *
 // ---- the other commands: text or, with the option json, JSON; free() it. NULL on failure.
 JEMPP_API char *jempp_info(const JemppOptions *o, JemppErr *err);
 JEMPP_API char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
-// FID and its relatives between the images that the two files of the options name.
+// FID and its relatives between the images that the two files of the options name; with the option
+// out, the statistics of the images that one file names are written there.
 JEMPP_API char *jempp_fid(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 JEMPP_API char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 // Writes a run's figures and its page (the option out, else report.html in the folder).

@@ -198,6 +198,30 @@ static void two_folders_are_compared_and_the_reference_is_cached(void **state) {
     json_free(j);
 }
 
+// The reference's statistics are in the cache: nothing is computed for the file.
+static void statistics_are_written_for_other_programs(void **state) {
+    (void)state;
+    need_cpu();
+    Heard h;
+    const char *const set[] = { "out", in_root("dark.npz"), NULL };
+    JemppErr err = { 0 };
+    JemppOptions *o = options("fid", set);
+    char *argv[] = { (char *)(uintptr_t)in_root("dark"), (char *)(uintptr_t)in_root("bright") };
+    if (jempp_set_args(o, 1, argv, &err)) fail_msg("%s", err.msg);
+    char *text = jempp_fid(o, NULL, &err);
+    if (!text) fail_msg("%s", err.msg);
+    assert_non_null(strstr(text, "dark.npz: mu and sigma of "));
+    free(text);
+    Json *j = fid_json(in_root("dark.npz"), in_root("dark"), &h);
+    assert_close(number(j, "fid"), 0, 1e-6);
+    assert_int_equal(h.images, 0);
+    json_free(j);
+    if (jempp_set_args(o, 1, argv + 1, &err)) fail_msg("%s", err.msg);
+    assert_null(jempp_fid(o, NULL, &err));
+    assert_non_null(strstr(err.msg, "found two"));
+    jempp_options_free(o);
+}
+
 static void a_damaged_cache_is_computed_anew(void **state) {
     (void)state;
     need_cpu();
@@ -216,17 +240,11 @@ static void statistics_are_compared_without_a_network(void **state) {
     (void)state;
     enum { DIM = INCEPTION_FEATURES };
     static double mean[DIM], cov[DIM * DIM];
-    const uint64_t shape[] = { DIM, DIM };
     const char *const name[] = { "a.npz", "b.npz" };
     for (int k = 0; k < 2; k++) {
-        NpzWriter w;
+        const FeatureSet s = { .moments = { .dim = DIM, .mean = mean, .cov = cov } };
         for (size_t i = 0; i < DIM; i++) mean[i] = k ? 0.5 : 0, cov[i * DIM + i] = k ? 4 : 1;
-        npz_create(&w, in_root(name[k]), 1);
-        npz_add(&w, "mu", ST_F64, 1, shape);
-        npz_write(&w, mean, sizeof mean);
-        npz_add(&w, "sigma", ST_F64, 2, shape);
-        npz_write(&w, cov, sizeof cov);
-        OK(npz_finish(&w, err));
+        OK(feature_statistics_write(&s, in_root(name[k]), err));
     }
     Heard h;
     Json *j = fid_json(in_root("a.npz"), in_root("b.npz"), &h);
@@ -346,6 +364,7 @@ static void other_tasks_go_on_without_weights(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_folders_are_compared_and_the_reference_is_cached),
+        cmocka_unit_test(statistics_are_written_for_other_programs),
         cmocka_unit_test(a_damaged_cache_is_computed_anew),
         cmocka_unit_test(statistics_are_compared_without_a_network),
         cmocka_unit_test(missing_weights_say_what_to_do),

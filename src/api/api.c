@@ -7,6 +7,7 @@
 #include "api/bench.h"
 #include "data/run_data.h"
 #include "api/help.h"
+#include "api/output.h"
 #include "eval/fid_text.h"
 #include "api/info.h"
 #include "api/output.h"
@@ -247,8 +248,17 @@ char *jempp_fid(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
     Err e = { 0 };
     const Events events = events_of(ev);
     char *text = NULL;
-    if (o->n_file == 2) text = fid_text(&o->cfg, o->file[0], o->file[1], &events, &e);
-    else err_set(&e, ERR_ARG, "found %d names, expected images and their reference", o->n_file);
+    const char *out = o->cfg.out;
+    if (o->n_file == (*out ? 1 : 2))
+        text = !*out ? fid_text(&o->cfg, o->file[0], o->file[1], &events, &e)
+               : output_statistics(out, o->cfg.force, &e)
+                   ? NULL
+                   : fid_statistics(&o->cfg, o->file[0], &events, &e);
+    else if (*out) err_set(&e, ERR_ARG, "with --out, expected one set of images; found two");
+    else
+        err_set(&e, ERR_ARG,
+                "fid: expected images and their reference, or --out; found '%s' alone",
+                o->n_file ? o->file[0] : "");
     if (!text) api_fail(err, &e);
     return text;
 }

@@ -84,6 +84,12 @@ static const OptNote SERVE_NOTES[] = {
       NULL },
     { 0 },
 };
+static const OptNote FID_NOTES[] = {
+    { "out", "npz file for the statistics of one set of images, mu and sigma, as other tools read "
+             "them", "none: two sets are compared" },
+    { "data-dir", "folder in which image sets are searched first", NULL },
+    { 0 },
+};
 static const OptNote DATA_NOTES[] = {
     { "data-dir", "folder in which sets are searched first, and to which fetch downloads",
       "~/.local/share/jempp" },
@@ -110,7 +116,8 @@ const Command command_table[] = {
       .names = ONE_MODEL, .least = 1, .most = 1,
       .notes = SAMPLE_NOTES },
     { .name = "eval", .bit = CMD_EVAL,
-      .about = "evaluate a model: accuracy, calibration, OOD detection, attacks, samples, speed",
+      .about = "evaluate a model: accuracy, calibration, OOD detection, attacks, samples, speed, "
+               "FID",
       .synopsis = "jempp eval RUN|MODEL [--tasks NAME,...] [--ood SET,...] [--limit N] [--json] "
                   "[--out DIR]",
       .examples = "jempp eval runs/demo                             # all tasks; writes "
@@ -176,17 +183,20 @@ const Command command_table[] = {
       .notes = SERVE_NOTES },
     { .name = "fid", .bit = CMD_FID,
       .about = "compare two sets of images: FID, KID, precision and recall, Inception Score",
-      .synopsis = "jempp fid IMAGES REFERENCE [--inception FILE] [--json]",
+      .synopsis = "jempp fid IMAGES REFERENCE [--inception FILE] [--json]\n"
+                  "jempp fid IMAGES --out STATISTICS.npz [--inception FILE]",
       .examples = "jempp fid cifar10:test cifar10                   # test images against "
                   "training images\n"
                   "jempp fid runs/first cifar10                     # a run's replay buffer\n"
                   "jempp fid samples/ pictures/ --json              # two folders of pictures "
                   "of one size\n"
                   "jempp fid samples.npz reference.npz              # arr_0, or statistics: mu "
-                  "and sigma",
+                  "and sigma\n"
+                  "jempp fid cifar10 --out cifar10.npz              # writes such statistics",
       .names = "images and their reference: each a set (cifar10, cifar10:test), a folder, an "
                "npz file "
-               "or a run folder", .least = 2, .most = 2 },
+               "or a run folder; with --out the images alone", .least = 1, .most = 2,
+      .notes = FID_NOTES },
     { .name = "data", .bit = CMD_DATA, .about = "list, check and download image sets",
       .synopsis = "jempp data list\n"
                   "jempp data check NAME [--data-dir DIR]\n"

@@ -62,6 +62,11 @@ int output_images(const char *path, int force, Err *err) {
     return memcmp(head, "PK", 2) ? refuse(path, "npz file", err) : 0;
 }
 
+int output_statistics(const char *path, int force, Err *err) {
+    if (ends_with(path, ".npz") && !is_folder(path)) return output_images(path, force, err);
+    return err_set(err, ERR_ARG, "--out %s: expected a name that ends in .npz", path);
+}
+
 int output_scores(const char *path, int force, Err *err) {
     static const char *const magic[N_SCORES] = { "file,index,l", "{\"file\"", "PK\3\4" };
     unsigned char head[12];

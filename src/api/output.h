@@ -8,6 +8,8 @@
 int output_picture(const char *path, int force, Err *err);
 // Images one by one: FILE.npz, or a folder, with / at its end or existing.
 int output_is_images(const char *path);
+// Statistics for FID: an npz file.
+int output_statistics(const char *path, int force, Err *err);
 int output_images(const char *path, int force, Err *err);
 // Scores end in .csv, .jsonl or .npz.
 int output_scores(const char *path, int force, Err *err);

@@ -169,6 +169,30 @@ static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
     return c->use->json ? as_json(c, err) : as_text(c, err);
 }
 
+static char *write_statistics(Comparison *c, const char *a, Err *err) {
+    char *text = NULL;
+    size_t n;
+    if (open_side(&c->b, c, a, 1, err) || feature_statistics_write(&c->b, c->use->out, err))
+        return NULL;
+    FILE *out = open_memstream(&text, &n);
+    if (out) fprintf(out, "%s: mu and sigma of %s\n", c->use->out, c->b.about);
+    if (out && !fclose(out)) {
+        tame(text);
+        return text;
+    }
+    free(text);
+    err_set(err, ERR_MEM, "out of memory for a text");
+    return NULL;
+}
+
+char *fid_statistics(const Config *use, const char *a, const Events *ev, Err *err) {
+    Comparison c = { .use = use, .ev = ev };
+    char *text = write_statistics(&c, a, err);
+    feature_set_free(&c.b);
+    features_close(&c.net);
+    return text;
+}
+
 char *fid_text(const Config *use, const char *a, const char *b, const Events *ev, Err *err) {
     Comparison c = { .use = use, .ev = ev };
     char *text = compare(&c, a, b, err);

@@ -191,6 +191,17 @@ int feature_statistics(FeatureSet *s, const char *path, const Events *ev, Err *e
     return rc;
 }
 
+int feature_statistics_write(const FeatureSet *s, const char *path, Err *err) {
+    const uint64_t shape[] = { DIM, DIM };
+    NpzWriter w;
+    npz_create(&w, path, 0);
+    npz_add(&w, "mu", ST_F64, 1, shape);
+    npz_write(&w, s->moments.mean, DIM * sizeof(double));
+    npz_add(&w, "sigma", ST_F64, 2, shape);
+    npz_write(&w, s->moments.cov, (size_t)DIM * DIM * sizeof(double));
+    return npz_finish(&w, err);
+}
+
 // ---- figures ------------------------------------------------------------------------------------
 
 static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uint64_t seed,

@@ -29,6 +29,7 @@ int  feature_cache_read(FeatureSet *s, const char *path, size_t n, Err *err);
 // An npz file with `mu` and `sigma`, as other programs write it.
 int  feature_is_statistics(const char *path);
 int  feature_statistics(FeatureSet *s, const char *path, const Events *ev, Err *err);
+int  feature_statistics_write(const FeatureSet *s, const char *path, Err *err);
 void feature_set_free(FeatureSet *s);
 
 typedef struct {                    // of `n` images; NaN: cannot be computed from what is there
