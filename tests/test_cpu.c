@@ -357,20 +357,13 @@ static void norm_agrees(Pair *t, Tensor shape, int mode) {
     const size_t C = (size_t)shape.c;
     NormRun n;
     norm_run(t, shape, mode, &n);
-    // In bf16, x + r is rounded where the reference's is not: statistics of a few values then
-    // differ more, and where an activation changes its sign its gradient differs by the leak.
-    const int few = shape.n * shape.h * shape.w <= 8, other = mode & RESIDUAL;
-    const double half = few && other ? 0.1 : 5e-3, half_grad = other ? 0.15 : 5e-3;
-    same_tensor(t, n.x, 0, tol_of(t, 1e-6, 5e-3), n.what);
-    same_tensor(t, n.y, 0, tol_of(t, 1e-5, half), n.what);
-    for (int i = 2; i < 7; i++) {
-        const int grad = i == 4 || i == 5;
-        same(n.par[i][0], n.par[i][1], i == 6 ? 2 * C : C, tol_of(t, 1e-5, grad ? half_grad : half),
-             n.what);
-    }
+    same_tensor(t, n.x, 0, 0, n.what);
+    same_tensor(t, n.y, 0, tol_of(t, 1e-5, 5e-3), n.what);
+    for (int i = 2; i < 7; i++)
+        same(n.par[i][0], n.par[i][1], i == 6 ? 2 * C : C, tol_of(t, 1e-5, 1e-4), n.what);
     // with one or two values a channel the gradient is zero, and only round-off is left
     if (!(mode & NO_DX) && shape.n * shape.h * shape.w > 2)
-        same_tensor(t, n.dx, 0, tol_of(t, 2e-5, half_grad), n.what);
+        same_tensor(t, n.dx, 0, tol_of(t, 2e-5, 5e-3), n.what);
     bufs_free(t);
 }
 
