@@ -219,6 +219,7 @@ PYTHON ?= $(shell for p in python3 /usr/bin/python3; do $$p -c 'import torch' 2>
 bench-torch: all
 	$(or $(PYTHON),$(error no python3 with PyTorch: ./make.sh bench-torch installs one)) tools/bench_torch.py \
 	    --jempp $(BIN)/jempp --model $(MODEL) --batch $(BATCH) --steps $(STEPS)
+	$(PYTHON) tools/bench_inference.py --jempp $(BIN)/jempp --model $(MODEL)
 
 demo: all
 	tools/demo.sh
@@ -336,7 +337,7 @@ help:
 	@echo "make arm64        cross-compiles; the tests of the reference device under qemu"
 	@echo "make cov          the same tests, then the lines they reached, file by file"
 	@echo "make bench        speed of ops and whole iterations; BENCH=\"--model wrn-28-10\" are its options"
-	@echo "make bench-torch  our step against PyTorch's; MODEL= BATCH= STEPS="
+	@echo "make bench-torch  our step and inference against PyTorch's; MODEL= BATCH= STEPS= PYTHON="
 	@echo "make demo         trains a small model in minutes and shows what it makes"
 	@echo "make lint|format  style and static checks | reformat the .c files"
 	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR; make uninstall"

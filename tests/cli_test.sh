@@ -103,6 +103,9 @@ expect 0 'whole iteration, M = 1, px shared' bench $net --batch 2 --steps 1 --it
 expect 0 '"sam": 2,' bench $net --batch 2 --steps 1 --iterations 2 --threads 1 --sam 2 --json
 grep -qF '"iteration_ms": ' out || bad "bench --json: no iteration_ms"
 is_json bench --json
+expect 0 'images per call' bench $net --inference --threads 1
+expect 0 '"images_per_second": ' bench $net --inference --threads 1 --json
+is_json bench --inference --json
 expect 0 'run: 12 steps' train $net --data shapes --iterations 12 --batch 16 --steps 2 --px shared --buffer 64 \
     --train-images 200 --valid-images 100 --warmup 5 --threads 1 --out run
 expect 0 '3x16x16 images' info run

@@ -161,8 +161,10 @@ const Command command_table[] = {
       .names = "at most one run folder or model file", .least = 0, .most = 1, .notes = INFO_NOTES },
     { .name = "bench", .bit = CMD_BENCH,
       .about = "speed of operations and of whole training iterations",
-      .synopsis = "jempp bench [--model NAME] [--batch N] [--steps M] [--device NAME] [--json]",
+      .synopsis = "jempp bench [--model NAME] [--batch N] [--steps M] [--device NAME] [--json]\n"
+                  "jempp bench --inference [--model NAME] [--device NAME] [--json]",
       .examples = "jempp bench --model wrn-16-2 --steps 5 --device cpu\n"
+                  "jempp bench --model wrn-16-2 --inference\n"
                   "jempp bench --model wrn-28-10 --px clean --json",
       .names = "options only", .defaults = bench_defaults, .notes = BENCH_NOTES },
     { .name = "report", .bit = CMD_REPORT, .about = "figures of a run, and a page with all of them",

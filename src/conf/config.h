@@ -87,7 +87,7 @@ typedef struct {
     int    count, best, worst;
     SampleFrom from;
     SampleBy by;
-    int    json, half, force, zoom, columns, preview, strict, tensorboard;
+    int    json, half, force, zoom, columns, preview, strict, tensorboard, inference;
     int    scores;                  // of eval: 0 none, else 1 + ScoreFormat
     char   classes[256], animation[512], url[1024];
     char   host[256];

@@ -282,6 +282,8 @@ const OptRow config_rows[] = {
       "address to listen on; another than this machine's own needs the token that is printed" },
     { "port", T_INT, AT(port), "8080", 0, 65535, NULL, SERVE, "output",
       "port to listen on; 0: any that is free" },
+    { "inference", T_FLAG, AT(inference), "off", 0, 1, NULL, BENCH, "output",
+      "time the classification of 1, 64 and 256 images instead of training" },
     { "json", T_FLAG, AT(json), "off", 0, 1, NULL, JSONS, "output", "JSON instead of text" },
 };
 

@@ -140,6 +140,21 @@ int model_open(Model *m, const Config *use, const char *path, Err *err) {
     return rc;
 }
 
+int model_untrained(Model *m, const Config *use, Err *err) {
+    NetSpec spec;
+    memset(m, 0, sizeof *m);
+    m->cfg = *use;
+    m->threshold = NAN;
+    const St none = { 0 };
+    const DevOpts o = config_dev(use);
+    const int rc = config_net(&spec, use, 0, 0, 0, err) || net_build(&m->net, &spec, err) ||
+                   dev_open(&m->dev, use->device, &o, NULL, err) ||
+                   net_alloc(&m->net, &m->dev, err) ||
+                   net_init(&m->net, (uint64_t)use->seed, err) || read_names(m, &none, err);
+    if (rc) model_close(m);
+    return rc ? -1 : 0;
+}
+
 void model_close(Model *m) {
     sampler_free(m);
     for (int i = 0; i < N_SCORERS; i++) scorer_close(&m->scorer[i]);
@@ -157,13 +172,15 @@ int model_has_buffer(const Model *m) {
 
 // ---- classifying -------------------------------------------------------------------------------
 
-// A scorer for n images: batches are powers of two, and at most the run's.
+// A scorer for n images: batches are powers of two, and at most what the device evaluates well at,
+// or the run's.
 static Scorer *scorer_for(Model *m, int n, Err *err) {
     int k = 0;
     while (1 << k < n) k++;
     Scorer *s = &m->scorer[k];
-    const int batch = 1 << k < m->cfg.batch ? 1 << k : m->cfg.batch;
-    const int timed = m->scored > MANY_IMAGES && batch == m->cfg.batch;
+    const int most = m->cfg.batch > m->dev.be.eval_batch ? m->cfg.batch : m->dev.be.eval_batch;
+    const int batch = 1 << k < most ? 1 << k : most;
+    const int timed = m->scored > MANY_IMAGES && batch >= 64;
     if (s->net && (s->pass.mode & RUN_FEW) && timed) scorer_close(s);
     if (s->net) return s;
     if (!scorer_open_as(s, &m->net, batch, MODE_INFER | (timed ? 0 : RUN_FEW), NULL, 0, err))

@@ -30,6 +30,8 @@ typedef struct Jempp {         // Jempp: jempp.h's name for it
 } Model;
 
 int  model_open(Model *m, const Config *use, const char *path, Err *err);
+// A network with random weights instead of a file's, as the options describe it: for benchmarks.
+int  model_untrained(Model *m, const Config *use, Err *err);
 void model_close(Model *m);
 int  model_has_buffer(const Model *m);             // it is a run's, with a replay buffer
 void sampler_free(Model *m);    // what sampling kept; the next call begins afresh
