@@ -20,13 +20,13 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// At least 5 calls and some two seconds of them.
+// At least 5 calls and half a second of them.
 static int time_calls(Model *m, const float *images, int n, float *logits, Timing *t,
                       const Events *ev, Err *err) {
     enum { CALLS = 500 };
     double ms[CALLS], total = 0;
     int i = 0;
-    for (; i < CALLS && (i < 5 || total < 2000); i++) {
+    for (; i < CALLS && (i < 5 || total < 500); i++) {
         const double start = now_seconds();
         if (model_logits(m, images, n, logits, err) || stopped(ev, err)) return -1;
         ms[i] = 1e3 * (now_seconds() - start);
