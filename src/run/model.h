@@ -45,8 +45,8 @@ float model_score(const Model *m, const float *logits, float *p);
 int  model_sample(Model *m, const Config *use, const Events *ev, int n, float *images,
                   int *class_of, Err *err);
 // The same with fresh chains watched: frame gets their images before each step and after the last,
-// in the order in which they are returned. steps 0: nothing to see, the length of steps is being
-// fitted. Nonzero ends the chains with an error. It may use the model's logits meanwhile.
+// in the order in which they are returned. steps 0: these are chains by which the length of steps
+// is fitted. Nonzero ends the chains with an error. It may use the model's logits meanwhile.
 typedef struct {
     int (*frame)(void *ctx, int step, int steps, int n, const float *images, const int *class_of);
     void *ctx;

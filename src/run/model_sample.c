@@ -209,8 +209,8 @@ static int show_frame(Draw *d, int step, int steps, const int *cls, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]), B = (size_t)d->cfg.batch;
     int n = 0;
     if (!d->watch) return 0;
-    if (steps) d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, B * dim * sizeof(real));
-    for (int i = 0; steps && i < d->cfg.batch && n < d->n_seen; i++) {
+    d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, B * dim * sizeof(real));
+    for (int i = 0; i < d->cfg.batch && n < d->n_seen; i++) {
         if (!d->wanted[cls[i]]) continue;
         to_floats(d->seen + (size_t)n * dim, d->s->host + (size_t)i * dim, dim);
         d->seen_class[n++] = cls[i];

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 enum { AT_ONCE = 32, MAX_CHAINS = 64, MAX_STEPS = 200 };
-static const double CHAIN_SECONDS = 180;        // of one request
+static const double CHAIN_SECONDS = 600;        // of one request
 
 struct Work {
     const Http *http;
@@ -294,7 +294,7 @@ static int on_frame(void *ctx, int step, int steps, int n, const float *images,
         json_put_int(&j, "step", step);
         json_put_int(&j, "steps", steps);
         if (n && put_images(w, &j, n, images, class_of, &err)) return 1;
-        c->gone = answer_event(w->http, c->job->q, n ? "frame" : "fitting", &j) != 0;
+        c->gone = answer_event(w->http, c->job->q, steps ? "frame" : "fitting", &j) != 0;
     }
     Job *batch[AT_ONCE];
     for (int k = 0, some; k < 4 && (some = take(w, batch, w->run, 0)); k++) {

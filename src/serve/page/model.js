@@ -144,7 +144,11 @@ export class Model {
 
   event(name, e) {
     if (name === "queued") $("draw-status").textContent = e.ahead ? `Waiting: ${e.ahead} before it.` : "Starting.";
-    if (name === "fitting") $("draw-status").textContent = `Fitting the length of steps to the model (once): ${e.step + 1} of 24.`;
+    if (name === "fitting") {
+      $("draw-status").textContent = `First chains, to fit the length of steps to this model: ${e.step + 1} of 24.`;
+      $("draw-body").hidden = false;
+      $("draw-image").src = e.image;
+    }
     if (name === "error") { show($("draw-alert"), e.error); $("draw-status").textContent = ""; }
     if (name === "done") $("draw-status").textContent = `${e.count} images in ${e.steps} steps.`;
     if (name === "frame") {
