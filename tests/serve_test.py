@@ -117,6 +117,12 @@ os.symlink("/etc/passwd", "runs/fake/samples/step-0000001.png")
 os.symlink("/etc/passwd", "runs/fake/run.json")
 s = Server("runs")
 
+for args, words in [(["runs", "--port", str(s.port)], "--port chooses another"), (["nowhere"], "nowhere"),
+                    ([arg.picture], "cat.png"), (["runs", "--host", "no such name"], "--host no such name"),
+                    (["runs", "--port", "99999"], "--port")]:
+    r = subprocess.run([PROGRAM, "serve", *args], capture_output=True, text=True, timeout=60)
+    check(f"serve {' '.join(args)}: {r.stderr.strip()[:100]}", r.returncode in (1, 2) and words in r.stderr)
+
 # ---- runs
 for _ in range(300):
     status, all_runs = s.json("GET", "/api/runs")

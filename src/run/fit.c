@@ -22,7 +22,9 @@ static void keep_message(const char *dir, const char *line) {
     if (!out) return;
     if (ftell(out) == 0) fputs("time\tmessage\n", out);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
-    fprintf(out, "%s\t%s\n", when, line);
+    fprintf(out, "%s\t", when);
+    for (; *line; line++) fputc((unsigned char)*line < 32 ? ' ' : *line, out);
+    fputc('\n', out);
     (void)fclose(out);
 }
 

@@ -2,6 +2,7 @@
 #include "serve/serve.h"
 #include "base/file.h"
 #include "base/module.h"
+#include "run/model_file.h"
 #include "serve/answer.h"
 #include "serve/work.h"
 #include <errno.h>
@@ -167,10 +168,19 @@ static void say_address(const Server *s, const Config *c, const Events *ev) {
     tell_line(ev, line);
 }
 
+// A file that is no model is refused now, rather than in every answer.
+static int check_model(const char *path, Err *err) {
+    St st;
+    if (dir_exists(path)) return 0;
+    if (model_file_open(&st, path, err)) return -1;
+    st_close(&st);
+    return 0;
+}
+
 int serve(const Config *c, const char *path, const Events *ev, Err *err) {
     Server s = { 0 };
     const struct timespec pause = { .tv_nsec = 100000000 };
-    int rc = runs_open(&s.runs, path, &s.http, err) ||
+    int rc = check_model(path, err) || runs_open(&s.runs, path, &s.http, err) ||
              work_open(&s.work, c, s.runs, &s.http, err) || listen_to(&s, c, err);
     if (!rc) say_address(&s, c, ev);
     while (!rc && !stop_asked(ev)) nanosleep(&pause, NULL);
