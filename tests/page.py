@@ -106,7 +106,10 @@ class Browser:
         """Until the expression is true; its last value."""
         end = time.time() + seconds
         while True:
-            value = self.js(code)
+            try:
+                value = self.js(code)
+            except RuntimeError:                            # the page is not there yet
+                value = None
             if value or time.time() > end:
                 return value
             time.sleep(0.1)

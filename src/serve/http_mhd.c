@@ -259,6 +259,13 @@ static enum MHD_Result send_answer(Exchange *e) {
     return rc;
 }
 
+static int is_answered(Exchange *e) {
+    pthread_mutex_lock(&e->s->lock);
+    const int rc = e->released || e->streams;
+    pthread_mutex_unlock(&e->s->lock);
+    return rc;
+}
+
 static enum MHD_Result on_request(void *ctx, struct MHD_Connection *c, const char *url,
                                   const char *method, const char *version, const char *data,
                                   size_t *n, void **state) {
@@ -274,7 +281,7 @@ static enum MHD_Result on_request(void *ctx, struct MHD_Connection *c, const cha
         const int failed = take_body(e, data, *n);
         *n = 0;
         return failed ? MHD_NO : MHD_YES;
-    } else if (!e->released && !e->streams) {
+    } else if (!is_answered(e)) {
         if (e->too_large) {
             s->app.too_large(s->app.ctx, &e->r, e->limit);
         } else {
