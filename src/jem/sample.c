@@ -16,7 +16,7 @@ Chain chain_of(const Config *c) {
 Energy class_energy(void) {
     // Of log p(y|x) = z[y] - LSE as little as makes most chains reach their class: with all of it,
     // which is z[y] alone, single pixels run away (docs/experiments.md).
-    const real guide = (real)0.3;
+    const real guide = (real)0.2;
     return (Energy){ .a = 1 - guide, .b = guide };
 }
 

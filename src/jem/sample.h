@@ -9,7 +9,7 @@ typedef struct {
     Energy energy;              // whose gradient: {1, 0, 0} log p(x), {0, 1, 0} log p(x | y)
 } Chain;
 
-// What chains climb to become images of a given class y: LSE + 0.3 log p(y|x).
+// What chains climb to become images of a given class y: LSE + 0.2 log p(y|x).
 Energy class_energy(void);
 Chain chain_of(const Config *c);
 

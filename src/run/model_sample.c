@@ -238,9 +238,8 @@ static int start_batch(Draw *d, int batch_no, int *cls, Err *err) {
     return 0;
 }
 
-static Chain fresh_chain(const Draw *d) {
+static Chain single_step(const Draw *d) {
     Chain chain = chain_of(&d->cfg);
-    if (d->cfg.classes[0] && !d->cfg.conditional) chain.energy = class_energy();
     chain.steps = 1;
     return chain;
 }
@@ -252,10 +251,11 @@ static int same_steps(const Chain *a, const Chain *b) {
            m->clamp == n->clamp;
 }
 
-// How a model's training steps climb where chains get to: measured on one batch.
+// How a model's training steps climb where chains get to: measured on one batch. Without guidance,
+// with which longer steps seem possible, but pixels run away.
 static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
     enum { BEFORE = 20, MEASURED = 4 };
-    const Chain chain = fresh_chain(d);
+    const Chain chain = single_step(d);
     *climb = 0;
     if (start_batch(d, 0, cls, err)) return -1;
     for (int k = 0; k < BEFORE + MEASURED; k++) {
@@ -270,7 +270,7 @@ static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
 // Steps as the user says, of the training's length; else as few and long as the model allows.
 static int plan_chains(Draw *d, int *cls, Err *err) {
     Sampler *s = d->s;
-    const Chain chain = fresh_chain(d);
+    const Chain chain = single_step(d);
     s->anneal = (Anneal){ .steps = d->cfg.steps, .first = 1, .last = 1 };
     if (d->cfg.from == FROM_STARTS) s->anneal.steps = 0;
     if (d->cfg.from == FROM_STARTS || d->steps_given) return 0;
@@ -290,7 +290,8 @@ static int plan_chains(Draw *d, int *cls, Err *err) {
 
 static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
     Dev *dev = &d->m->dev;
-    Chain chain = fresh_chain(d);
+    Chain chain = single_step(d);
+    if (d->cfg.classes[0] && !d->cfg.conditional) chain.energy = class_energy();
     const real step_size = chain.move.lr;
     if (start_batch(d, batch_no, cls, err)) return -1;
     for (int k = 0; k < d->s->anneal.steps; k++) {
