@@ -699,6 +699,29 @@ static void a_recording_does_it_again(void **state) {
     pair_close(&t);
 }
 
+static void host_memory_for_copies_holds_them(void **state) {
+    (void)state;
+    enum { N = 100003 };
+    Pair t;
+    pair_open(&t, PREC_FP32, NULL);
+    Dev *dev = &t.dev[1];
+    unsigned char *from = dev->be.host_alloc(dev, N), *to = dev->be.host_alloc(dev, N);
+    void *p = buf(&t, 1, N);
+    assert_non_null(from);
+    assert_non_null(to);
+    for (int i = 0; i < N; i++) from[i] = (unsigned char)(i * 7);
+    dev->be.copy_in(dev, p, from, N);
+    dev->be.copy_out(dev, to, p, N);
+    dev_fine(dev);
+    assert_memory_equal(from, to, N);
+    dev->be.host_free(dev, from);
+    dev->be.host_free(dev, to);
+    dev->be.host_free(dev, NULL);
+    dev_fine(dev);
+    bufs_free(&t);
+    pair_close(&t);
+}
+
 static void too_much_memory_is_an_error_with_the_figure(void **state) {
     (void)state;
     Pair t;
@@ -831,6 +854,7 @@ int main(void) {
         cmocka_unit_test(batches_agree),
         cmocka_unit_test(chain_starts_agree),
         cmocka_unit_test(a_recording_does_it_again),
+        cmocka_unit_test(host_memory_for_copies_holds_them),
         cmocka_unit_test(too_much_memory_is_an_error_with_the_figure),
         cmocka_unit_test(a_network_in_bf16_is_close),
     };
