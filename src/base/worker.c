@@ -28,7 +28,7 @@ static void *work(void *arg) {
         const int rc = skip ? 0 : job.run(job.arg, &err);
         if (job.drop) job.drop(job.arg);
         pthread_mutex_lock(&w->lock);
-        if (rc) err_set(&w->err, err.kind, "%s", err.msg);
+        if (rc) err_set(&w->err, err.kind ? err.kind : ERR_IO, "%s", err.msg);
         w->done++;
         pthread_cond_broadcast(&w->changed);
     }
