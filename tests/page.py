@@ -246,6 +246,14 @@ b.click("#stop-dialog button[value=stop]")
 check("the run stops and the page shows it", b.wait("document.querySelector('#run-state').textContent == 'stopped'", 60))
 check("the button is gone", b.js("document.querySelector('#stop').hidden"))
 
+# ---- a finished run
+b.js("location.hash = '#/run/done'")
+check("a finished run", b.wait("document.querySelector('#run-state').textContent == 'finished'"))
+check("its divergence is marked in every chart and counted", b.wait(
+    "document.querySelectorAll('#run-charts .chart:not([hidden]) .mark').length == 5") and
+    "Divergences1" in b.js("document.querySelector('#run-facts').textContent"))
+check("its test accuracy", "Test accuracy" in b.js("document.querySelector('#run-facts').textContent"))
+
 # ---- the model
 b.click("#tab-model")
 check("the model's page", b.wait("!document.querySelector('#model-body').hidden"))
