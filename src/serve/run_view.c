@@ -132,6 +132,15 @@ static double option_number(const RunView *v, const char *name) {
     return text ? strtod(text, NULL) : NAN;
 }
 
+// A run of version 0.1 does not say it; NaN where time ends the run.
+static double total_steps(const RunView *v) {
+    const double total = number_of(v, "steps_total"), iterations = option_number(v, "iterations");
+    if (option_number(v, "minutes") > 0) return NAN;
+    if (!isnan(total)) return total;
+    if (iterations > 0) return iterations;
+    return floor(option_number(v, "epochs") * number_of(v, "steps_per_epoch") + 0.5);
+}
+
 static double seconds_left(const RunView *v, double steps) {
     const Curve *c = &v->log.curve;
     const double minutes = option_number(v, "minutes");
@@ -151,8 +160,7 @@ static const char *state_of(const RunView *v, double steps) {
 void run_view_summary(const RunView *v, JsonOut *j) {
     const Curve *c = &v->log.curve;
     const double per_epoch = number_of(v, "steps_per_epoch");
-    const double minutes = option_number(v, "minutes");
-    const double steps = minutes > 0 ? NAN : number_of(v, "steps_total");
+    const double steps = total_steps(v);
     json_put_string(j, "name", v->name);
     json_put_uint(j, "version", v->version);
     json_put_string(j, "state", state_of(v, steps));
