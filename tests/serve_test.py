@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""serve_test.py PICTURE PID [--many N] - clients of `jempp serve runs`, in the folder that holds runs/done (finished)
-and runs/live (trained by process PID). JEMPP is the program. Standard library only."""
+"""serve_test.py PICTURE PID SERVE.md [--many N] - clients of `jempp serve runs`, in the folder that holds runs/done
+(finished) and runs/live (trained by process PID). JEMPP is the program. Standard library only."""
 import argparse
 import atexit
 import concurrent.futures
@@ -20,6 +20,7 @@ import zlib
 arg = argparse.ArgumentParser()
 arg.add_argument("picture")
 arg.add_argument("pid", type=int)
+arg.add_argument("docs")
 arg.add_argument("--many", type=int, default=300)
 arg = arg.parse_args()
 PICTURE = open(arg.picture, "rb").read()
@@ -183,6 +184,14 @@ for body in ['{"class": "unicorn"}', '{"count": 0}', '{"count": 1.5}', '{"steps"
              '{"class": ["a"]}', "\xff", '{"count":1,"count":2}', "[" * 1000]:
     status, e = s.json("POST", "/api/sample?model=done", body.encode("latin1"))
     check(f"sample {body[:20]}: {e.get('error')}", status == 400)
+
+# ---- the page that documents it names every field
+page = re.sub(r"```.*?```", "", open(arg.docs).read(), flags=re.S)
+documented = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", page))))
+for what, fields in [("runs", all_runs), ("a summary", names["done"]), ("a run", run), ("the model", model),
+                     ("a prediction", same), ("samples", again), ("a frame", frames[0])]:
+    missing = set(fields) - documented
+    check(f"docs/serve.md has every field of {what} {missing or ''}", not missing)
 
 # ---- who may ask
 check("another Host", s.json("GET", "/api/runs", headers={"Host": "evil.example"})[0] == 421)

@@ -15,7 +15,7 @@ tiny="--data shapes --side 8 --model wrn-10-1 --batch 20 --buffer 40 --train-ima
 # shellcheck disable=SC2086
 "$jempp" train $tiny --epochs 5000 --out runs/live >live.out 2>live.err &
 trainer=$!
-JEMPP=$jempp python3 "$here/serve_test.py" "$here/pictures/cat.png" $trainer ${MANY:+--many "$MANY"}
+JEMPP=$jempp python3 "$here/serve_test.py" "$here/pictures/cat.png" $trainer "$here/../docs/serve.md" ${MANY:+--many "$MANY"}
 rc=$?
 kill -0 $trainer 2>/dev/null && kill $trainer
 wait $trainer

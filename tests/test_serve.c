@@ -60,7 +60,7 @@ static int asked(const Guard *g, HttpRequest r) {
 static void only_names_of_this_machine_are_hosts(void **state) {
     (void)state;
     Guard g;
-    OK(guard_open(&g, "127.0.0.1", 8080, err));
+    OK(guard_open(&g, "127.0.0.1", err));
     assert_string_equal(g.token, "");
     static const char *const good[] = { "127.0.0.1:8080", "localhost:8080", "LOCALHOST", "[::1]:1",
                                         "127.1.2.3" };
@@ -78,7 +78,7 @@ static void only_names_of_this_machine_are_hosts(void **state) {
 static void pages_of_others_are_refused(void **state) {
     (void)state;
     Guard g;
-    OK(guard_open(&g, "localhost", 8080, err));
+    OK(guard_open(&g, "localhost", err));
     HttpRequest r = { .host = "localhost:8080", .origin = "http://localhost:8080" };
     assert_int_equal(asked(&g, r), 0);
     static const char *const bad[] = { "http://localhost:9", "https://localhost:8080", "null",
@@ -96,8 +96,8 @@ static void pages_of_others_are_refused(void **state) {
 static void other_machines_need_the_token(void **state) {
     (void)state;
     Guard g, other;
-    OK(guard_open(&g, "0.0.0.0", 8080, err));
-    OK(guard_open(&other, "0.0.0.0", 8080, err));
+    OK(guard_open(&g, "0.0.0.0", err));
+    OK(guard_open(&other, "0.0.0.0", err));
     assert_int_equal(strlen(g.token), 32);
     assert_string_not_equal(g.token, other.token);
     char bearer[64], cookie[120];
@@ -110,10 +110,10 @@ static void other_machines_need_the_token(void **state) {
     assert_int_equal(asked(&g, r), 401);
     r.authorization = "Bearer ";
     assert_int_equal(asked(&g, r), 401);
-    snprintf(cookie, sizeof cookie, "x=y; jempp-8080=%s; z=1", g.token);
+    snprintf(cookie, sizeof cookie, "x=y; %s=%s; z=1", g.cookie, g.token);
     r.cookie = cookie;
     assert_int_equal(asked(&g, r), 0);
-    r.cookie = "jempp-8080=";
+    snprintf(cookie, sizeof cookie, "%s=", g.cookie);
     assert_int_equal(asked(&g, r), 401);
     r.method = "GET";
     assert_int_equal(guard_check(&g, &r, g.token, &(Err){ 0 }), 0);

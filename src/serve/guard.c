@@ -95,17 +95,19 @@ int is_loopback(const char *host) {
     return !strcasecmp(host, "localhost") || !strcmp(host, "::1");
 }
 
-int guard_open(Guard *g, const char *host, int port, Err *err) {
-    unsigned char random[16];
+int guard_open(Guard *g, const char *host, Err *err) {
+    unsigned char random[20];
     snprintf(g->host, sizeof g->host, "%s", host);
-    snprintf(g->cookie, sizeof g->cookie, "jempp-%d", port);
+    snprintf(g->cookie, sizeof g->cookie, "jempp");
     g->token[0] = 0;
     if (gethostname(g->machine, sizeof g->machine)) g->machine[0] = 0;
     g->machine[sizeof g->machine - 1] = 0;
     if (is_loopback(host)) return 0;
     if (getrandom(random, sizeof random, 0) != sizeof random)
         return err_set(err, ERR_IO, "no random numbers for a token: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof random; i++) snprintf(g->token + 2 * i, 3, "%02x", random[i]);
+    for (size_t i = 0; i < 16; i++) snprintf(g->token + 2 * i, 3, "%02x", random[i]);
+    snprintf(g->cookie, sizeof g->cookie, "jempp-%02x%02x%02x%02x", random[16], random[17],
+             random[18], random[19]);
     return 0;
 }
 

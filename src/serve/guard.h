@@ -26,11 +26,12 @@ typedef struct {
     char host[256];                     // as --host says
     char machine[256];                  // the machine's own name
     char token[40];                     // "": none is needed
-    char cookie[40];                    // the name of the cookie that carries it
+    char cookie[40];                    // the name of the cookie that carries it: servers on two ports
+                                        // of one machine share their cookies
 } Guard;
 
 // Draws a token where one is needed.
-int guard_open(Guard *g, const char *host, int port, Err *err);
+int guard_open(Guard *g, const char *host, Err *err);
 int is_loopback(const char *host);
 // 0, or an HTTP status with a sentence in err: a Host that is not ours (a page of others that was
 // made to point here), an Origin that is not that Host, no token. has_token: of the query.

@@ -155,9 +155,9 @@ static int listen_to(Server *s, const Config *c, Err *err) {
                          .header = headers };
     const HttpApp app = { begin, handle, too_large, busy, s };
     HttpModule *start = NULL;
-    return module_load("serve", "jempp_http", (void **)&start, err) ||
-           start(sizeof o, &s->http, &o, &app, err) ||
-           guard_open(&s->guard, c->host, s->http.port, err);
+    return guard_open(&s->guard, c->host, err) ||           // before the first request
+           module_load("serve", "jempp_http", (void **)&start, err) ||
+           start(sizeof o, &s->http, &o, &app, err);
 }
 
 static void say_address(const Server *s, const Config *c, const Events *ev) {
