@@ -137,7 +137,7 @@ MODULES  := $(if $(and $(ONEDNN),$(CPU_SRC)),$(BIN)/jempp-cpu.so) \
 # ---- tests: TESTS="test_ops check_layers" picks some
 pick = $(if $(TESTS),$(foreach t,$(1),$(if $(filter $(TESTS),$(basename $(notdir $(t)))),$(t))),$(1))
 programs = $(patsubst tests/%.c,build/$(1)/tests/%,$(call pick,$(2)))
-DOUBLE_TESTS ?= test_ops test_net test_golden test_iterate# those that prove the mathematics
+DOUBLE_TESTS ?= test_ops test_net test_golden test_iterate test_ranks# those that prove the mathematics
 DOUBLE_SRC   := $(wildcard $(DOUBLE_TESTS:%=tests/%.c))
 TEST_BIN     := $(call programs,$(SET),$(if $(filter double,$(SET)),$(DOUBLE_SRC),$(wildcard tests/test_*.c)))
 DOUBLE_BIN   := $(call programs,double,$(DOUBLE_SRC))
@@ -277,21 +277,22 @@ uninstall:
 # nothing for all modules. What it cannot take in is copied to lib/, but for what a system has anyway.
 BUNDLE         := build/jempp-$(VERSION)$(DEVICE:%=-%)
 BUNDLE_MODULES := $(filter %-$(or $(DEVICE),%).so,$(MODULES))
+BUNDLE_MPI     := $(filter %-mpi.so,$(MODULES))# with the MPI of the machine that it comes to
 BUNDLE_TESTS   := $(patsubst tests/%.c,$(OBJ)/tests/%,$(wildcard tests/test_golden.c tests/test_inception.c tests/test_iterate.c \
                     $(patsubst jempp-%.so,tests/test_%.c,$(notdir $(BUNDLE_MODULES)))))
 IN_SYSTEM      := /(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcud[a-z]*|libcublas[A-Za-z]*|libnccl|ld-linux[^/]*)\.so
 bundle:
 	@$(MAKE) --no-print-directory SET=bundle bundle-folder
 
-bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS)
+bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_MPI) $(BUNDLE_TESTS)
 	$(if $(BUNDLE_MODULES),,$(error DEVICE=$(DEVICE): its module cannot be built here; `make` says why))
 	$(Q)rm -rf $(BUNDLE)
 	$(Q)install -D -s -t $(BUNDLE)/bin $(BIN)/jempp
-	$(Q)install -D -s -t $(BUNDLE)/lib/$(notdir $(MODULE_DIR)) -m 644 $(BUNDLE_MODULES)
+	$(Q)install -D -s -t $(BUNDLE)/lib/$(notdir $(MODULE_DIR)) -m 644 $(sort $(BUNDLE_MODULES) $(BUNDLE_MPI))
 	$(Q)install -D -s -t $(BUNDLE)/tests $(BUNDLE_TESTS)
 	$(Q)cp -r $(addprefix tests/,run.sh script.sh gpu_test.sh same_state.py golden) $(BUNDLE)/tests/ && cp LICENSE $(BUNDLE)/
-	$(Q)install -D -t $(BUNDLE)/tools tools/gpu_check.sh
-	$(Q){ $(CC) -print-file-name=libgomp.so.1; ldd $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_TESTS) | \
+	$(Q)install -D -t $(BUNDLE)/tools tools/gpu_check.sh tools/gpu_ranks.sh
+	$(Q){ $(CC) -print-file-name=libgomp.so.1; ldd $(BIN)/jempp $(filter-out $(BUNDLE_MPI),$(BUNDLE_MODULES)) $(BUNDLE_TESTS) | \
 	    awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }'; } | awk -F/ '!seen[$$NF]++' | \
 	    grep -vE '$(IN_SYSTEM)' | sort -u | xargs -r install -s -m 644 -t $(BUNDLE)/lib
 	@kb=$$(du -s --apparent-size $(BUNDLE) | cut -f1); echo "$(BUNDLE): $$kb kB; in it, bin/jempp and tests/run.sh tests/test_* tests/*_test.sh"; \

@@ -43,6 +43,17 @@ child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
     check "one goes on" alone train --resume --iterations 6 --out four
     check "then two" ranks 2 train --resume --iterations 10 --out four
     check "and the losses are those of one rank" same one four
+    check "one rank, batch norm" alone train $small --lr 0.02 --iterations 10 --out norm
+    check "two with --sync-bn" ranks 2 train $small --lr 0.02 --iterations 10 --sync-bn --out sync
+    check "two ranks have the losses of one" same norm sync
+    use="--device cpu --threads 1 --conv direct"
+    check "samples of one rank" alone sample norm $use --count 30 --steps 3 --out one.npz
+    check "samples of three" ranks 3 sample norm $use --count 30 --steps 3 --out three.npz
+    check "are the same" cmp one.npz three.npz
+    use="$use --tasks acc,ood,attack --ood uniform --limit 100 --radii 0,8/255 --attack-steps 2"
+    check "an evaluation by one rank" alone eval norm $use --out eval-one
+    check "and by two" ranks 2 eval norm $use --out eval-two
+    check "gives the same figures" eval 'diff <(grep -v seconds eval-one/eval.json) <(grep -v seconds eval-two/eval.json)'
     ranks 1 train $plain --iterations 9 --out mixed : -n 1 "$jempp" train $plain --iterations 8 --out mixed
     check "other options are refused" says "rank 1 of 2: found 'iterations = 8', but rank 0 has 'iterations = 9'"
     check "by one message" one_message

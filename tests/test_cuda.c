@@ -821,6 +821,86 @@ static void a_recorded_step_is_the_same_step(void **state) {
     recorded_steps(PREC_BF16, "wrn-10-4", 2);               // wide enough for own convolutions
 }
 
+// Six steps, from the third on recorded; linked: through NCCL, with this rank alone. w is malloc'd.
+static size_t steps_of_one_rank(int linked, int sync_bn, real **w) {
+    enum { N = 40, DIM = 3 * 8 * 8, STEPS = 6 };
+    Dev dev;
+    Comm comm;
+    Trainer t;
+    Config c;
+    Set set = { .c = 3, .side = 8, .classes = 10, .n = N };
+    set.x = arena_alloc(&set.arena, N * DIM, 1);
+    set.y = arena_alloc(&set.arena, N, sizeof *set.y);
+    for (size_t k = 0; k < N * DIM; k++) set.x[k] = (uint8_t)(k * 37);
+    for (int k = 0; k < N; k++) set.y[k] = k % 10;
+    const DevOpts o = { .precision = PREC_FP32, .deterministic = 1, .conv = CONV_DIRECT };
+    OK(dev_open(&dev, "cuda", &o, NULL, err));
+    if (linked) OK(comm_connect_alone(&comm, &dev, err));
+    config_defaults(&c);
+    strcpy(c.model, "wrn-10-2");
+    c.batch = 8, c.buffer = 20, c.steps = 2, c.sam = 1, c.sync_bn = sync_bn;
+    OK(trainer_open(&t, &dev, linked ? &comm : NULL, &c, &set, 0, err));
+    set_free(&set);
+    for (int k = 0; k < STEPS; k++) trainer_advance(&t);
+    OK(dev_check(&dev, err));
+    assert_non_null(t.recording[t.sam_on].work);
+    const size_t n = t.net.n_w;
+    *w = malloc(n * sizeof **w);
+    dev.be.copy_out(&dev, *w, t.net.w, n * sizeof **w);
+    OK(dev_check(&dev, err));
+    trainer_close(&t);
+    dev_close(&dev);
+    return n;
+}
+
+static int has_nccl(void) {
+    Dev dev;
+    char id[128];
+    Err err = { 0 };
+    if (!has_device("cuda")) return 0;
+    open_device(&dev, "cuda");
+    const int rc = dev.be.ranks_id(&dev, id, &err);
+    if (rc) print_message("%s\n", err.msg);
+    dev_close(&dev);
+    return !rc;
+}
+
+static void a_step_through_nccl_is_the_same_step(void **state) {
+    (void)state;
+    if (!has_nccl()) skip();
+    real *plain, *linked, *sync;
+    const size_t n = steps_of_one_rank(0, 0, &plain);
+    steps_of_one_rank(1, 0, &linked);
+    steps_of_one_rank(1, 1, &sync);
+    assert_memory_equal(linked, plain, n * sizeof *plain);
+    assert_less(distance(sync, plain, n), 1e-3);            // norms in other kernels
+    free(plain);
+    free(linked);
+    free(sync);
+}
+
+static void checksums_agree_and_find_one_bit(void **state) {
+    (void)state;
+    if (!has_device("cuda")) skip();
+    enum { N = 100003 };
+    Dev ref, dev;
+    real *p = malloc(N * sizeof *p);
+    fill_random(p, N, 1, -1, 1);
+    open_device(&ref, "ref");
+    open_device(&dev, "cuda");
+    real *there = dev.be.alloc(&dev, N * sizeof *p, "numbers");
+    dev.be.copy_in(&dev, there, p, N * sizeof *p);
+    const uint64_t sum = ref.be.checksum(&ref, p, N * sizeof *p);
+    assert_true(dev.be.checksum(&dev, there, N * sizeof *p) == sum);
+    ((uint32_t *)p)[N - 1] ^= 1;
+    dev.be.copy_in(&dev, there, p, N * sizeof *p);
+    assert_true(dev.be.checksum(&dev, there, N * sizeof *p) != sum);
+    dev.be.free(&dev, there);
+    dev_close(&dev);
+    dev_close(&ref);
+    free(p);
+}
+
 static void the_search_for_kernels_is_shown_and_stops(void **state) {
     (void)state;
     if (!has_device("cuda")) skip();
@@ -836,6 +916,8 @@ static void the_search_for_kernels_is_shown_and_stops(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recorded_step_is_the_same_step),
+        cmocka_unit_test(a_step_through_nccl_is_the_same_step),
+        cmocka_unit_test(checksums_agree_and_find_one_bit),
         cmocka_unit_test(the_search_for_kernels_is_shown_and_stops),
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
         cmocka_unit_test(convolutions_of_real_shapes_agree),

@@ -111,8 +111,8 @@ static int kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, in
     return compare_pairs(k, NULL, x, n, y, m, dim, &o, NULL, err);
 }
 
-static int prdc_of(Prdc *p, const float *y, size_t m, const float *x, size_t n, int dim,
-                   int k, Err *err) {
+static int prdc_of(Prdc *p, const float *y, size_t m, const float *x, size_t n, int dim, int k,
+                   Err *err) {
     const PairOpts o = { .nearest = k };
     return compare_pairs(NULL, p, x, n, y, m, dim, &o, NULL, err);
 }

@@ -693,9 +693,9 @@ static void timing_of_iterations_can_be_stopped(void **state) {
     strcpy(c.model, "wrn-10-1");
     strcpy(c.device, "ref");
     c.batch = 2, c.side = 8, c.buffer = 8, c.steps = 1;
-    assert_int_not_equal(train_bench(&c, 2, ms, &ev, &why), 0);
+    assert_int_not_equal(train_bench(&c, NULL, 2, ms, NULL, &ev, &why), 0);
     assert_string_equal(why.msg, "stopped");
-    OK(train_bench(&c, 2, ms, NULL, err));
+    OK(train_bench(&c, NULL, 2, ms, NULL, NULL, err));
     assert_true(ms[0] > 0 && ms[1] > 0);
 }
 

@@ -252,7 +252,12 @@ static int measure_iterations(Bench *b, const Events *ev, Err *err) {
     b->ms = calloc((size_t)b->n, sizeof *b->ms);
     b->cpu_ms = calloc((size_t)b->n, sizeof *b->cpu_ms);
     if (!b->ms || !b->cpu_ms) return err_set(err, ERR_MEM, "out of memory for %d iterations", b->n);
-    if (train_bench(b->c, b->n, b->ms, b->cpu_ms, ev, err)) return -1;
+    Comm *comm;
+    if (comm_open(&comm, b->c->rank_timeout, ev, err)) return -1;
+    const int rc = train_bench(b->c, comm, b->n, b->ms, b->cpu_ms, ev, err);
+    if (rc) comm_quiet(comm, err);
+    comm_close(comm);
+    if (rc) return -1;
     qsort(b->ms, (size_t)b->n, sizeof *b->ms, ascending);
     qsort(b->cpu_ms, (size_t)b->n, sizeof *b->cpu_ms, ascending);
     return 0;

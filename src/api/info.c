@@ -17,6 +17,7 @@ typedef struct {
     Net    net;
     Dev    dev;
     int    on_device;
+    int    rows;                            // images per rank
     size_t bytes[N_MODES];                  // what each mode's pass needs
     char   device[256], model[32];
     const Config *record;                   // or NULL
@@ -40,9 +41,10 @@ static int open_device(Info *in, const Config *c, Err *err) {
 static int measure(Info *in, const Config *c, Err *err) {
     Pass pass[N_MODES] = { 0 };
     int rc = strcmp(c->device, "auto") ? open_device(in, c, err) : 0;
+    in->rows = c->ranks ? c->batch / c->ranks : c->batch;
     for (int i = 0; !rc && i < N_MODES; i++) {
-        rc = in->on_device ? pass_open(&pass[i], &in->net, c->batch, MODES[i].mode, err)
-                           : pass_plan(&pass[i], &in->net, c->batch, MODES[i].mode, 1, err);
+        rc = in->on_device ? pass_open(&pass[i], &in->net, in->rows, MODES[i].mode, err)
+                           : pass_plan(&pass[i], &in->net, in->rows, MODES[i].mode, 1, err);
         in->bytes[i] = pass[i].bytes;
     }
     for (int i = 0; i < N_MODES; i++)
@@ -76,13 +78,36 @@ static void put_ops(FILE *f, const Net *net) {
 
 static void put_memory(FILE *f, const Info *in, const Config *c) {
     const size_t w = in->net.n_w * sizeof(real);
-    fprintf(f, "\nmemory, batch %d, %s\n", c->batch,
+    fprintf(f, "\nmemory, batch %d%s, %s\n", in->rows, c->ranks ? " per rank" : "",
             in->on_device ? in->device : "plain fp32 layout");
     put_bytes(f, "weights", w, "  (gradients and SGD's momentum: as much each)");
     for (int i = 0; i < N_MODES; i++) put_bytes(f, MODES[i].name, in->bytes[i], "");
     if (!in->on_device) return;
     put_bytes(f, "convolution scratch", in->dev.scratch_bytes, "");
     put_bytes(f, "packed weights", in->dev.packed_bytes, "");
+}
+
+// What a rank sends, and as much receives, in one step: sums travel as shares to those who add them
+// up, and back; finished chains go from each to all others.
+typedef struct {
+    size_t gradients, chains, statistics, buffer;
+} Exchange;
+
+static Exchange exchange_of(const Info *in, const Config *c) {
+    const size_t n = (size_t)c->ranks, dim = tensor_len(&in->net.act[0]);
+    return (Exchange){ .gradients = 2 * in->net.n_w * sizeof(real) / n * (n - 1),
+                       .chains = (size_t)in->rows * dim * sizeof(real) * (n - 1),
+                       .statistics = 2 * in->net.n_state * sizeof(real) / n * (n - 1),
+                       .buffer = (size_t)c->batch * dim * sizeof(real) };
+}
+
+static void put_exchange(FILE *f, const Info *in, const Config *c) {
+    const Exchange e = exchange_of(in, c);
+    put_bytes(f, "finished chains", e.buffer, "  (of all ranks, for the replay buffer)");
+    fprintf(f, "\nsent per rank and step, %d ranks, batch %d\n", c->ranks, c->batch);
+    put_bytes(f, "gradients", e.gradients, "  (with SAM twice)");
+    put_bytes(f, "finished chains", e.chains, "");
+    put_bytes(f, "running statistics", e.statistics, "");
 }
 
 static void put_record(FILE *f, const Config *record) {
@@ -104,6 +129,7 @@ static char *as_text(const Info *in, const Config *c, Err *err) {
         fprintf(f, "\n%d ops, %.2f M parameters, %.2f GMAC per image\n", net->n_op,
                 (double)net->n_w * 1e-6, (double)net_macs(net) * 1e-9);
         put_memory(f, in, c);
+        if (c->ranks) put_exchange(f, in, c);
         if (in->record) put_record(f, in->record);
         if (!fclose(f)) return text;
     }
@@ -147,6 +173,16 @@ static char *as_json(const Info *in, const Config *c, Err *err) {
         json_put_uint(&j, "packed_weights", in->dev.packed_bytes);
     }
     json_close(&j);
+    if (c->ranks) {
+        const Exchange e = exchange_of(in, c);
+        json_put_int(&j, "ranks", c->ranks);
+        json_put_int(&j, "batch_per_rank", in->rows);
+        json_open_object(&j, "sent_bytes");
+        json_put_uint(&j, "gradients", e.gradients);
+        json_put_uint(&j, "chains", e.chains);
+        json_put_uint(&j, "statistics", e.statistics);
+        json_close(&j);
+    }
     if (in->record) json_options(&j, in->record);
     json_open_array(&j, "ops");
     for (int i = 0; i < net->n_op; i++) {

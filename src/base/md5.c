@@ -29,7 +29,8 @@ static void mix(uint32_t *state, const uint8_t block[64]) {
         const int word = (round == 0   ? i
                           : round == 1 ? 5 * i + 1
                           : round == 2 ? 3 * i + 5
-                                       : 7 * i) % 16;
+                                       : 7 * i) %
+                         16;
         const uint32_t f = round == 0   ? (b & c) | (~b & d)
                            : round == 1 ? (d & b) | (~d & c)
                            : round == 2 ? b ^ c ^ d

@@ -33,8 +33,8 @@ static void mix(uint32_t *state, const uint8_t block[64]) {
     }
     #pragma GCC unroll 8
     for (int i = 0; i < 64; i++) {
-        const uint32_t s1 = right(e, 6) ^ right(e, 11) ^ right(e, 25),
-                       choice = (e & f) ^ (~e & g), t1 = h + s1 + choice + K[i] + w[i];
+        const uint32_t s1 = right(e, 6) ^ right(e, 11) ^ right(e, 25), choice = (e & f) ^ (~e & g),
+                       t1 = h + s1 + choice + K[i] + w[i];
         const uint32_t s0 = right(a, 2) ^ right(a, 13) ^ right(a, 22),
                        majority = (a & b) ^ (a & c) ^ (b & c);
         h = g, g = f, f = e, e = d + t1;

@@ -12,7 +12,7 @@ typedef struct {
     const char *name;
     int (*run)(const JemppOptions *o);
     int (*with_model)(Jempp *j, const JemppOptions *o);
-    int shared;              // ranks share the work out (docs/scaling.md); else rank 0 does it alone
+    int shared;              // ranks share the work out; else rank 0 does it alone
 } CliCommand;
 
 // CLI_COMMAND(eval, .with_model = evaluate) makes `jempp eval` call evaluate. The linker gathers

@@ -9,4 +9,4 @@ static int bench(const JemppOptions *o) {
     return cli_print(text, &err);
 }
 
-CLI_COMMAND(bench, .run = bench);
+CLI_COMMAND(bench, .run = bench, .shared = 1);

@@ -10,4 +10,4 @@ static int evaluate(Jempp *j, const JemppOptions *o) {
     return rc == EXIT_DONE && err.kind ? cli_fail(&err) : rc;   // computed, and not written
 }
 
-CLI_COMMAND(eval, .with_model = evaluate);
+CLI_COMMAND(eval, .with_model = evaluate, .shared = 1);

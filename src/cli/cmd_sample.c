@@ -71,9 +71,10 @@ static int sample(Jempp *j, const JemppOptions *o) {
     JemppEvents ev = cli_events();
     const int failed = jempp_sample(j, o, &ev, n, images, NULL, &err);
     jempp_terminal_close(&ev);
-    const int rc = failed ? cli_fail(&err) : show(j, o, images, n, out, animation);
+    int rc = failed ? cli_fail(&err) : EXIT_DONE;
+    if (!failed && !jempp_rank()) rc = show(j, o, images, n, out, animation);
     free(images);
     return rc;
 }
 
-CLI_COMMAND(sample, .with_model = sample);
+CLI_COMMAND(sample, .with_model = sample, .shared = 1);

@@ -64,7 +64,7 @@ int cli_print(char *text, const JemppErr *err) {
 }
 
 JemppEvents cli_events(void) {
-    JemppEvents ev = jempp_terminal(stderr);
+    JemppEvents ev = jempp_rank() ? (JemppEvents){ 0 } : jempp_terminal(stderr);
     ev.stop = stop_asked;
     return ev;
 }

@@ -447,6 +447,9 @@ int config_check(const Config *c, Err *err) {
     NetSpec spec;
     double at[MAX_DROPS];
     if (net_parse(&spec, c->model, err)) return -1;
+    if (c->ranks && c->batch % c->ranks)
+        return err_set(err, ERR_ARG, "ranks = %d: they must divide the batch of %d", c->ranks,
+                       c->batch);
     if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");
     if (c->best && c->worst)
         return err_set(err, ERR_ARG, "--best and --worst: expected one of them");

@@ -66,10 +66,14 @@ const OptRow config_rows[] = {
       "with several ranks, normalise with the statistics of the whole batch instead of each rank's "
       "part" },
     { "rank-timeout", T_NUM, AT(rank_timeout), "600", 1, 1e6, NULL,
-      TRAIN | SAMPLE | EVAL | MAY_CHANGE, "run",
+      TRAIN | SAMPLE | EVAL | BENCH | MAY_CHANGE, "run",
       "seconds that a rank waits for the others before it ends the run" },
-    { "share-gpu", T_FLAG, AT(share_gpu), "off", 0, 1, NULL, TRAIN | SAMPLE | EVAL | MAY_CHANGE,
-      "run", "allow several ranks on one GPU, with sums through MPI (for tests)" },
+    { "share-gpu", T_FLAG, AT(share_gpu), "off", 0, 1, NULL,
+      TRAIN | SAMPLE | EVAL | BENCH | MAY_CHANGE, "run",
+      "allow several ranks on one GPU, with sums through MPI (for tests)" },
+    { "ranks", T_INT, AT(ranks), "0", 0, 65536, NULL, INFO | BENCH, "run",
+      "info: memory and traffic of each of N ranks; bench: 1 measures what NCCL adds to the step of "
+      "one GPU" },
 
     { "model", T_TEXT, AT(model), "wrn-28-10", 0, 0, "NAME", NETS, "network",
       "wide residual network wrn-DEPTH-WIDTH with DEPTH = 6n + 4" },

@@ -166,8 +166,7 @@ int source_read(const ImageSource *s, const uint32_t *index, size_t n, uint8_t *
 
 int source_hash(const ImageSource *s, char hex[33], Err *err) {
     enum { PART = 256, PART_BYTES = 16 << 20 };               // images read at a time
-    const size_t bytes = 3 * plane(s), fit = PART_BYTES / bytes + 1,
-                 part = fit < PART ? fit : PART;
+    const size_t bytes = 3 * plane(s), fit = PART_BYTES / bytes + 1, part = fit < PART ? fit : PART;
     const int32_t shape[] = { s->h, s->w };
     uint32_t index[PART];
     uint8_t *rows = malloc(part * bytes);

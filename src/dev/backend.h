@@ -258,6 +258,15 @@ typedef struct Backend {
     void  (*norm_fwd)(Dev *, const Norm *, Tensor *x, const Tensor *r, Tensor *y);
     void  (*norm_bwd)(Dev *, const Norm *, const Tensor *x, const Tensor *dy, Tensor *dx,
                       real *dgamma, real *dbeta);
+    // A batch that several ranks share (--sync-bn). norm_join: the whole batch's mean and variance
+    // to stats [2][c], from every rank's op->mean and op->rstd, all [ranks][2][c]; moves the
+    // running statistics if op->update. x: the shape of one rank's part.
+    void  (*norm_join)(Dev *, const Norm *, const Tensor *x, const real *all, int ranks,
+                       real *stats);
+    // norm_center: norm_bwd without op->batch_stats gave dx, and mine [2][c] as dgamma and dbeta;
+    // the sums of those over all ranks, all [2][c], complete dx. Adds mine to dgamma and dbeta.
+    void  (*norm_center)(Dev *, const Norm *, const Tensor *x, const real *mine, const real *all,
+                         int ranks, Tensor *dx, real *dgamma, real *dbeta);
     void  (*pool_fwd)(Dev *, const Tensor *x, Tensor *y);     // mean over h and w, to plain [n][c]
     void  (*pool_bwd)(Dev *, const Tensor *dy, Tensor *dx);
     // inference alone: pooling over windows; channels at .. at + x->c - 1 of y become x, in

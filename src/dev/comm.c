@@ -54,12 +54,19 @@ void comm_close(Comm *c) {
     free(c);
 }
 
+DevOpts comm_dev(const Comm *c, DevOpts o) {
+    if (!c) return o;
+    o.unit = c->local_rank;
+    if (!o.threads) o.threads = -c->local_size;
+    return o;
+}
+
 // After a failure to communicate every rank has an error to report, but one message is enough: the
 // lowest rank that still runs speaks first, and whoever gets a signal meanwhile stays silent: one
-// that hung and goes on because mpirun is ending it, too.
+// that hung and goes on because mpirun is ending it, too, which takes mpirun two seconds.
 static void wait_turn(const Comm *c) {
     const struct timespec tenth = { .tv_nsec = 100000000 };
-    const int turns = 3 + (c->rank < 30 ? 3 * c->rank : 90);
+    const int turns = 20 + (c->rank < 30 ? 3 * c->rank : 90);
     for (int i = 0; i < turns && !stop_asked(c->events); i++) nanosleep(&tenth, NULL);
 }
 
@@ -120,8 +127,13 @@ int comm_agree(Comm *c, int rc, Err *err) {
                    why.msg);
 }
 
+void comm_quiet(const Comm *c, Err *err) {
+    if (c && c->rank && c->agreed && !c->err.kind) err->msg[0] = 0;
+}
+
 static int part_begin(int n, int batch, int rank, int size) {
-    const int64_t batches = ((int64_t)n + batch - 1) / batch, at = batches * rank / size * batch;
+    const int64_t batches = ((int64_t)n + batch - 1) / batch;
+    const int64_t at = (batches * rank + size - 1) / size * batch;   // rank 0 has the first
     return at < n ? (int)at : n;
 }
 
@@ -219,7 +231,8 @@ void comm_copy(Comm *c, Dev *dev, void *p, size_t bytes) {
 int comm_records(const Comm *c, const Dev *dev) { return !c || dev->linked; }
 
 // Two ranks on one GPU slow each other down, and NCCL refuses them without saying who.
-static int check_units(Comm *c, const Dev *dev, int shared, Err *err) {
+int comm_units(Comm *c, const Dev *dev, int shared, Err *err) {
+    if (!c) return 0;
     typedef struct {
         char host[64], unit[64];
     } Place;
@@ -228,23 +241,38 @@ static int check_units(Comm *c, const Dev *dev, int shared, Err *err) {
     memcpy(me.unit, dev->unit, sizeof dev->unit);
     if (!all) return err_set(err, ERR_MEM, "out of memory for %d ranks", c->size);
     comm_gather(c, &me, all, sizeof me);
-    int rc = 0;
+    int rc = comm_check(c, err);
     for (int a = 0; !rc && !shared && a < c->size; a++)
         for (int b = 0; !rc && b < a; b++)
-            if (all[a].unit[0] && !strcmp(all[a].unit, all[b].unit))
+            if (all[a].unit[0] && !strcmp(all[a].unit, all[b].unit)) {
+                c->agreed = 1;
                 rc = err_set(err, ERR_ARG,
                              "ranks %d and %d have the same GPU of %s: start one rank per GPU "
                              "(--share-gpu allows it, for tests)",
                              b, a, all[a].host);
+            }
     free(all);
     return rc;
+}
+
+int comm_connect_alone(Comm *c, Dev *dev, Err *err) {
+    char id[128];
+    *c = (Comm){ .size = 1 };
+    if (!dev->be.ranks_open)
+        return err_set(err, ERR_ARG, "the device %s has no link to other ranks' devices",
+                       dev->be.name);
+    if (dev->be.ranks_id(dev, id, err)) return -1;
+    dev->be.ranks_open(dev, 0, 1, id);
+    dev->link_timeout = 60;
+    dev->linked = !dev->err.kind;
+    return dev_check(dev, err);
 }
 
 int comm_connect(Comm *c, Dev *dev, int shared, Err *err) {
     enum { ID = 128 };
     char id[ID] = { 0 };
     if (!c) return 0;
-    if (check_units(c, dev, shared, err)) return -1;        // the same verdict everywhere
+    if (comm_units(c, dev, shared, err)) return -1;         // the same verdict everywhere
     int own = dev->be.ranks_open && !shared, least = 0;
     int *all = calloc((size_t)c->size, sizeof *all);
     if (!all) return err_set(err, ERR_MEM, "out of memory for %d ranks", c->size);

@@ -4,6 +4,7 @@
 // Work is cut into chunks that do not depend on the number of threads, and what chunks add up is
 // combined in a fixed order: any number of threads gives the same bits.
 #include "dev/cpu_vec.h"
+#include "dev/sync_norm.h"
 #include <math.h>
 
 // ---- norm and activation ------------------------------------------------------------------------
@@ -221,6 +222,27 @@ static void norm_bwd(Dev *dev, const Norm *op, const Tensor *x, const Tensor *dy
     }
 }
 
+static void norm_center(Dev *dev, const Norm *op, const Tensor *x, const float *mine,
+                        const float *all, int ranks, Tensor *dx, float *dgamma, float *dbeta) {
+    if (!cpu_ready(dev)) return;
+    const int blocks = blocks_of(x, L), hw = x->h * x->w;
+    #pragma omp parallel for
+    for (int b = 0; b < blocks; b++) {
+        vec at = { 0 }, slope = { 0 };
+        for (int l = 0; l < L && b * L + l < x->c; l++) {
+            const NormCenter k =
+                norm_center_channel(op, x, mine, all, ranks, b * L + l, dgamma, dbeta);
+            at[l] = k.a;
+            slope[l] = k.b;
+        }
+        for (int n = 0; dx && n < x->n; n++) {
+            const act *px = chunk(x, n, b);
+            act *to = chunk(dx, n, b);
+            for (int p = 0; p < hw; p++) STORE(&to[p], LOAD(&to[p]) - at - slope * LOAD(&px[p]));
+        }
+    }
+}
+
 // ---- pooling and layout -------------------------------------------------------------------------
 
 static void pool_fwd(Dev *dev, const Tensor *x, Tensor *y) {
@@ -405,6 +427,7 @@ static void gauss(Dev *dev, const Gauss *g, const int *number, int n, Rng key, f
 void FOR_ISA(cpu_ops_)(Backend *be) {
     be->norm_fwd = norm_fwd;
     be->norm_bwd = norm_bwd;
+    be->norm_center = norm_center;
     be->pool_fwd = pool_fwd;
     be->pool_bwd = pool_bwd;
     be->from_plain = from_plain;

@@ -1,9 +1,10 @@
-// cuda_ranks.cu - GPUs of several ranks: sums and collections by NCCL, and checksums.
+// cuda_ranks.cu - GPUs of several ranks: exchange by NCCL, checksums, norms over all ranks.
 //
 // NCCL is loaded when it is wanted, so that the module works where it is missing; the few of its
-// declarations that are needed stand here. It runs on a stream of its own, beside the backward pass,
-// and what it is asked for can be recorded: events carry the order from one stream to the other.
+// declarations that are needed stand here. It runs on a stream of its own, beside the backward
+// pass, and what it does can be recorded: events carry the order from one stream to the other.
 #include "dev/cuda.cuh"
+#include "dev/sync_norm.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,7 +190,71 @@ static uint64_t checksum(Dev *dev, const void *p, size_t bytes) {
     return sum;
 }
 
+// ---- batch normalisation over all ranks --------------------------------------------------------
+
+static __global__ void norm_join_kernel(Norm op, Tensor x, const float *all, int ranks,
+                                        float *stats) {
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (c < x.c) norm_join_channel(&op, &x, all, ranks, c, stats);
+}
+
+static void norm_join(Dev *dev, const Norm *op, const Tensor *x, const real *all, int ranks,
+                      real *stats) {
+    if (dev->err.kind) return;
+    norm_join_kernel<<<blocks_for((size_t)x->c, 128), 128, 0, cuda_of(dev)->stream>>>(*op, *x, all,
+                                                                                      ranks, stats);
+    cuda_launched(dev, "norm_join");
+}
+
+// Lines dx -= a + b x of all channels, to line [2][c]; bias: what x still lacks.
+static __global__ void norm_line_kernel(Norm op, Tensor x, const float *bias, const float *mine,
+                                        const float *all, int ranks, float *dgamma, float *dbeta,
+                                        float *line) {
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (c >= x.c) return;
+    const NormCenter k = norm_center_channel(&op, &x, mine, all, ranks, c, dgamma, dbeta);
+    line[c] = k.a + k.b * (bias ? bias[c] : 0);
+    line[x.c + c] = k.b;
+}
+
+template <class T>
+static __global__ void norm_center_kernel(const void *x, void *dx, const float *line, size_t n,
+                                          int vecs, int c) {
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+         i += (size_t)gridDim.x * blockDim.x) {
+        const int vec = (int)(i % (size_t)vecs);
+        const Vec8 v = unpack(pack_load<T>(x, i)), a = vec8_of(line, vec, c);
+        const Vec8 b = vec8_of(line + c, vec, c);
+        Vec8 d = unpack(pack_load<T>(dx, i));
+        #pragma unroll
+        for (int k = 0; k < 8; k++) d.v[k] -= a.v[k] + b.v[k] * v.v[k];
+        pack_store<T>(dx, i, pack<T>(d));
+    }
+}
+
+static void norm_center(Dev *dev, const Norm *op, const Tensor *x, const real *mine,
+                        const real *all, int ranks, Tensor *dx, real *dgamma, real *dbeta) {
+    Cuda *cuda = cuda_of(dev);
+    cuda_reserve_partial(dev, 2 * (size_t)x->c * sizeof(float));
+    if (dev->err.kind) return;
+    norm_line_kernel<<<blocks_for((size_t)x->c, 128), 128, 0, cuda->stream>>>(
+        *op, *x, cuda_pending(dev, x->p), mine, all, ranks, dgamma, dbeta, cuda->partial);
+    cuda_launched(dev, "norm_center");
+    if (!dx) return;
+    const size_t n = (size_t)pixels_of(x) * vecs_of(x);
+    const unsigned grid = blocks_for(n, 256);
+    if (cuda->half)
+        norm_center_kernel<bf16>
+            <<<grid, 256, 0, cuda->stream>>>(x->p, dx->p, cuda->partial, n, vecs_of(x), x->c);
+    else
+        norm_center_kernel<float>
+            <<<grid, 256, 0, cuda->stream>>>(x->p, dx->p, cuda->partial, n, vecs_of(x), x->c);
+    cuda_launched(dev, "norm_center");
+}
+
 void cuda_ranks_table(Backend *be) {
+    be->norm_join = norm_join;
+    be->norm_center = norm_center;
     be->checksum = checksum;
     be->ranks_id = ranks_id;
     be->ranks_open = ranks_open;

@@ -21,15 +21,15 @@ enum { COLS = 8, MAX_ROWS = 12, DEPTH = 256, STRIP = 48, BLOCK_COLS = 512 };
                             size_t ldc) {                                                          \
         enum { VECS = COLS / WIDE };                                                               \
         NAME##_vec sum[ROWS][VECS], v[VECS];                                                       \
-        UNROLL for (int i = 0; i < ROWS; i++)                                                      \
-            UNROLL for (int j = 0; j < VECS; j++) sum[i][j] = (NAME##_vec){ 0 };                   \
+        UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int j = 0; j < VECS; j++) sum[i][j] =    \
+            (NAME##_vec){ 0 };                                                                     \
         for (; k; k--, a += ROWS, b += COLS) {                                                     \
             UNROLL for (int j = 0; j < VECS; j++) v[j] = ((const NAME##_vec *)b)[j];               \
-            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
-                UNROLL for (int j = 0; j < VECS; j++) sum[i][j] += a[i] * v[j];                    \
+            UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int j = 0; j < VECS; j++)            \
+                sum[i][j] += a[i] * v[j];                                                          \
         }                                                                                          \
         UNROLL for (int i = 0; i < ROWS; i++, c += ldc)                                            \
-            UNROLL for (int j = 0; j < VECS; j++) ((NAME##_vec *)c)[j] += scale * sum[i][j];       \
+            UNROLL for (int j = 0; j < VECS; j++)((NAME##_vec *)c)[j] += scale * sum[i][j];        \
     }
 #define UNROLL _Pragma("GCC unroll 16")
 

@@ -4,6 +4,7 @@
 #include "dev/backend.h"
 #include "dev/resize.h"
 #include "dev/watch.h"
+#include "dev/sync_norm.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -253,6 +254,23 @@ static void norm_bwd(Dev *dev, const Norm *op, const Tensor *x, const Tensor *dy
                 real g = scale * (dz - (real)(sum / m) - (v - mean) * rstd * (real)(dot / m));
                 plane(dx, n, c)[i] = op->add_dx ? plane(dx, n, c)[i] + g : g;
             }
+    }
+}
+
+static void norm_join(Dev *dev, const Norm *op, const Tensor *x, const real *all, int ranks,
+                      real *stats) {
+    (void)dev;
+    for (int c = 0; c < x->c; c++) norm_join_channel(op, x, all, ranks, c, stats);
+}
+
+static void norm_center(Dev *dev, const Norm *op, const Tensor *x, const real *mine,
+                        const real *all, int ranks, Tensor *dx, real *dgamma, real *dbeta) {
+    (void)dev;
+    for (int c = 0; c < x->c; c++) {
+        const NormCenter k = norm_center_channel(op, x, mine, all, ranks, c, dgamma, dbeta);
+        for (int n = 0; dx && n < x->n; n++)
+            for (int i = 0; i < x->h * x->w; i++)
+                plane(dx, n, c)[i] -= k.a + k.b * plane(x, n, c)[i];
     }
 }
 
@@ -667,6 +685,8 @@ const Backend backend_ref = {
     .conv_dw = conv_dw,
     .norm_fwd = norm_fwd,
     .norm_bwd = norm_bwd,
+    .norm_join = norm_join,
+    .norm_center = norm_center,
     .pool_fwd = pool_fwd,
     .pool_bwd = pool_bwd,
     .window_fwd = window_fwd,

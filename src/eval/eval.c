@@ -6,6 +6,8 @@
 #include "data/run_data.h"
 #include "eval/task.h"
 #include "report/report.h"
+#include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +65,19 @@ static int prepare(Evaluation *e, int *images, Err *err) {
 
 // ---- the file -------------------------------------------------------------------------------
 
+// What ranks other than 0 write nobody reads: they do it in a folder that goes when they end.
+static int choose_scratch(Evaluation *e, Err *err) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(e->dir, sizeof e->dir, "%.400s/jempp-rank-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(e->dir)) return err_set(err, ERR_IO, "%s: %s", e->dir, strerror(errno));
+    return run_path(e->file, e->dir, RUN_EVAL, err);
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at) {
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
 static int choose_folder(Evaluation *e, Err *err) {
     const Model *m = e->m;
     char name[256];
@@ -73,6 +88,7 @@ static int choose_folder(Evaluation *e, Err *err) {
     if (e->use->out[0]) snprintf(e->dir, sizeof e->dir, "%s", e->use->out);
     else if (m->run[0]) snprintf(e->dir, sizeof e->dir, "%.500s", m->run);
     else snprintf(e->dir, sizeof e->dir, "%s-eval", name);
+    if (comm_rank(m->comm)) return choose_scratch(e, err);
     const int rc = dir_make(e->dir, err);
     return rc ? rc : run_path(e->file, e->dir, RUN_EVAL, err);
 }
@@ -138,7 +154,7 @@ static int begin_results(Evaluation *e, Err *err) {
 
 static int run_task(Evaluation *e, TaskId id, Err *err) {
     const double began = now_seconds();
-    if (TASKS[id].run(e, err)) return -1;
+    if (comm_agree(e->m->comm, TASKS[id].run(e, err), err)) return -1;
     *results_task(&e->results, id) = (TaskRun){ .there = 1,
                                                 .device = e->results.device,
                                                 .precision = e->results.precision,
@@ -189,7 +205,7 @@ static void eval_close(Evaluation *e) {
 static void draw_figures(Evaluation *e) {
     Err err = { 0 };
     char line[sizeof err.msg + 32];
-    if (e->unwritten.kind || !report_pictures(e->dir, &err)) return;
+    if (comm_rank(e->m->comm) || e->unwritten.kind || !report_pictures(e->dir, &err)) return;
     if (err.kind != ERR_DEV) e->unwritten = err;
     snprintf(line, sizeof line, "figures left out: %s", err.msg);
     if (err.kind == ERR_DEV) tell_line(e->ev, line);
@@ -226,7 +242,10 @@ char *eval_text(Model *m, const Config *use, const Events *ev, Err *err) {
     e->m = m;
     e->use = use;
     e->ev = ev;
-    char *text = eval_open(e, err) || run_tasks(e, err) ? NULL : finish(e, err);
+    const int rc = comm_agree(m->comm, eval_open(e, err), err) || run_tasks(e, err);
+    char *text = rc ? NULL : finish(e, err);
+    if (rc) comm_quiet(m->comm, err);
+    if (comm_rank(m->comm) && e->dir[0]) (void)nftw(e->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     eval_close(e);
     free(e);
     return text;

@@ -267,8 +267,9 @@ static int evaluate(Evaluation *e, FeatureNet *net, const char *from, int n, Fid
     Samples s = { .e = e, .net = net, .from = from, .dim = tensor_len(&e->m->net.act[0]), .n = n };
     s.result = (FidImages){ .there = 1, .steps = NAN, .confident = 1, .nearest = "" };
     int rc = draw(&s, err);
-    if (!rc) rc = compare(&s, err);
-    if (!rc) rc = write_nearest(&s, err);
+    // rank 0 has the reference, and whatever follows from a comparison
+    if (!rc && !comm_rank(e->m->comm)) rc = compare(&s, err) || write_nearest(&s, err);
+    rc = comm_agree(e->m->comm, rc, err);
     arena_free(&s.arena);
     if (!rc) *result = s.result;
     return rc;
@@ -290,7 +291,7 @@ static int evaluate_all(Evaluation *e, FeatureNet *net, FidResult *r, Err *err) 
 int task_fid(Evaluation *e, Err *err) {
     FidResult r = { 0 };
     FeatureNet net;
-    if (features_open(&net, e->use, err)) return -1;
+    if (features_open(&net, e->m->comm, e->use, err)) return -1;
     int rc = evaluate_all(e, &net, &r, err);
     Arena *a = &e->results.arena;
     r.reference = arena_strdup(a, e->fid_reference.about);

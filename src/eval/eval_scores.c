@@ -26,7 +26,10 @@ int need_probe(Evaluation *e, Err *err) {
     r.chain.steps = e->use->refine;
     r.chain.energy = (Energy){ .a = 1 };
     r.noise = (real)eval_noise(e);
-    return e->probe.net ? 0 : probe_open(&e->probe, &e->m->net, e->batch, &r, err);
+    if (e->probe.net) return 0;
+    const int rc = probe_open(&e->probe, &e->m->net, e->batch, &r, err);
+    e->probe.comm = e->m->comm;
+    return rc;
 }
 
 // What is wanted of the first n images of a set.
@@ -101,12 +104,19 @@ static void keep_scores(Evaluation *e, const Sweep *s) {
 
 static int sweep(Evaluation *e, const Sweep *s, Err *err) {
     if ((s->refined || s->slope) && need_probe(e, err)) return -1;
+    Comm *comm = e->m->comm;
+    int first, end, rc = 0;
+    comm_part(comm, s->n, e->batch, &first, &end);
     tell_progress(e->ev, 0, (uint64_t)s->n, "images", s->name);
-    for (int i = 0; i < s->n; i += e->batch) {
+    for (int i = first; !rc && i < end; i += e->batch) {
         const int n = s->n - i < e->batch ? s->n - i : e->batch;
-        if (sweep_batch(e, s, i, n, err) || stopped(e->ev, err)) return -1;
-        tell_progress(e->ev, (uint64_t)(i + n), (uint64_t)s->n, "images", s->name);
+        rc = sweep_batch(e, s, i, n, err) || stopped(e->ev, err);
+        if (!rc) tell_progress(e->ev, (uint64_t)(i + n), (uint64_t)s->n, "images", s->name);
     }
+    if (comm_agree(comm, rc, err)) return -1;
+    comm_join(comm, s->logits, s->n, e->batch, (size_t)eval_classes(e) * sizeof *s->logits);
+    if (s->slope) comm_join(comm, s->slope, s->n, e->batch, sizeof *s->slope);
+    if (comm_check(comm, err)) return -1;
     if (check_sweep(e, s, err)) return -1;
     if (s->keep && e->use->scores) keep_scores(e, s);
     return 0;

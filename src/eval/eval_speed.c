@@ -57,7 +57,8 @@ static double epoch_minutes(Evaluation *e, double step_ms, double *iteration_ms)
     c.threads = e->use->threads;
     c.precision = e->use->precision;
     c.conv = e->use->conv;
-    if ((chains + 9) * step_ms * ALL < 60e3 && !train_bench(&c, TIMED, ms, NULL, e->ev, &none))
+    if ((chains + 9) * step_ms * ALL < 60e3 &&
+        !train_bench(&c, NULL, TIMED, ms, NULL, e->ev, &none))
         *iteration_ms = fmin(ms[0], fmin(ms[1], ms[2]));
     if (!isnan(*iteration_ms) && !run_images(&c, e->ev, &train, &valid, &none))
         minutes = *iteration_ms * (double)(train.n / (size_t)c.batch) / 60e3;

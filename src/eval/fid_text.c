@@ -60,7 +60,7 @@ static int open_side(FeatureSet *f, Comparison *c, const char *name, int referen
     int has_logits = 0;
     if (feature_is_statistics(name)) return feature_statistics(f, name, c->ev, err);
     double began = now_seconds();
-    if (!c->net.dev.be.name && features_open(&c->net, c->use, err)) return -1;
+    if (!c->net.dev.be.name && features_open(&c->net, NULL, c->use, err)) return -1;
     c->seconds_open += now_seconds() - began;
     if (is_run(name) ? open_buffer(&s, c, name, err) : source_open(&s, name, &o, err)) return -1;
     began = now_seconds();
@@ -104,12 +104,14 @@ static char *as_json(const Comparison *c, Err *err) {
                    { "coverage", f->coverage },
                    { "is", f->is },
                    { "is_sd", f->is_sd } };
-    const struct Number part[] = { { "seconds", c->seconds },
-                 { "seconds_open", c->seconds_open },
-                 { "seconds_features", c->a.seconds_features + c->b.seconds_features },
-                 { "seconds_statistics", c->a.seconds_statistics + c->b.seconds_statistics },
-                 { "seconds_fid", f->seconds_fid },
-                 { "seconds_pairs", f->seconds_pairs } };
+    const struct Number part[] = {
+        { "seconds", c->seconds },
+        { "seconds_open", c->seconds_open },
+        { "seconds_features", c->a.seconds_features + c->b.seconds_features },
+        { "seconds_statistics", c->a.seconds_statistics + c->b.seconds_statistics },
+        { "seconds_fid", f->seconds_fid },
+        { "seconds_pairs", f->seconds_pairs }
+    };
     JsonOut j = { .indent = 1 };
     json_open_object(&j, NULL);
     json_put_string(&j, "images", c->a.about);

@@ -29,7 +29,7 @@ static int read_weight(void *ctx, const char *name, int rank, const int *dim, fl
 static int open_device(FeatureNet *f, const Config *use, Err *err) {
     char note[256] = "";
     Err none = { 0 };
-    DevOpts o = config_dev(use);
+    DevOpts o = comm_dev(f->comm, config_dev(use));
     const int asked = config_given(use, "precision"), cuda = !strcmp(use->device, "cuda");
     if (!asked && (cuda || !strcmp(use->device, "auto"))) {
         o.precision = PREC_TF32;
@@ -43,8 +43,8 @@ static int open_device(FeatureNet *f, const Config *use, Err *err) {
     return 0;
 }
 
-int features_open(FeatureNet *f, const Config *use, Err *err) {
-    *f = (FeatureNet){ 0 };
+int features_open(FeatureNet *f, Comm *comm, const Config *use, Err *err) {
+    *f = (FeatureNet){ .comm = comm };
     const char *dir = use->data_dir[0] ? use->data_dir : NULL;
     if (use->inception[0]) snprintf(f->path, sizeof f->path, "%s", use->inception);
     else if (data_inception(f->path, sizeof f->path, dir, err)) return -1;
@@ -109,12 +109,16 @@ int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size
                 float *logits, const Events *ev, Err *err) {
     Batch b = { 0 };
     int rc = features_prepare(f, s, NULL, err) || batch_open(&b, f, logits != NULL, err);
-    const size_t most = rc ? 1 : (size_t)f->net.batch;
-    size_t m = n < most ? n : most;
+    if (comm_agree(f->comm, rc, err)) return arena_free(&b.arena), -1;
+    const size_t most = (size_t)f->net.batch;
+    int first, stop;
+    comm_part(f->comm, (int)n, (int)most, &first, &stop);
+    const size_t end = (size_t)stop;
+    size_t m = end - (size_t)first < most ? end - (size_t)first : most;
     tell_progress(ev, 0, n, "images", s->about);
-    if (!rc) rc = read_batch(&b, s, index, 0, m, err);
-    for (size_t i = 0; !rc && i < n;) {
-        const size_t next = i + m, m_next = n - next < most ? n - next : most;
+    rc = read_batch(&b, s, index, (size_t)first, m, err);
+    for (size_t i = (size_t)first; !rc && i < end;) {
+        const size_t next = i + m, m_next = end - next < most ? end - next : most;
         rc = stopped(ev, err) || inception_start(&f->net, b.images, (int)m, err) ||
              read_batch(&b, s, index, next, m_next, err) ||   // while a GPU computes
              inception_finish(&f->net, (int)m, b.x, b.logits, err);
@@ -126,5 +130,8 @@ int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size
         tell_progress(ev, i, n, "images", s->about);
     }
     arena_free(&b.arena);
-    return rc;
+    if (comm_agree(f->comm, rc, err)) return -1;
+    comm_join(f->comm, x, (int)n, (int)most, INCEPTION_FEATURES * sizeof *x);
+    if (logits) comm_join(f->comm, logits, (int)n, (int)most, INCEPTION_CLASSES * sizeof *logits);
+    return comm_check(f->comm, err);
 }

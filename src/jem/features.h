@@ -8,6 +8,7 @@
 #include "net/inception.h"
 
 typedef struct {
+    Comm     *comm;                 // ranks that share out the images of features_of, or NULL
     Dev       dev;
     Inception net;                  // open for images of the last size that was asked for
     const char *precision;          // of its products: "fp32"
@@ -16,7 +17,7 @@ typedef struct {
 
 // Weights: use->inception, else where `jempp data fetch inception` puts them. On a GPU products are
 // in tf32 unless use->precision was given: bf16 would move the figures.
-int  features_open(FeatureNet *f, const Config *use, Err *err);
+int  features_open(FeatureNet *f, Comm *comm, const Config *use, Err *err);
 void features_close(FeatureNet *f);
 // Whether the weights give logits. Opens the network for images of the source's size.
 int  features_prepare(FeatureNet *f, const ImageSource *s, int *has_logits, Err *err);

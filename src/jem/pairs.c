@@ -314,8 +314,7 @@ static int prepare(Pairs *p, const Kid *kid, uint64_t seed, Err *err) {
 
 static void pairs_free(Pairs *p) {
     for (int w = 0; w < N_SETS; w++)
-        for (size_t s = 0; p->set[w].subset && s < p->n_subsets; s++)
-            free(p->set[w].subset[s].row);
+        for (size_t s = 0; p->set[w].subset && s < p->n_subsets; s++) free(p->set[w].subset[s].row);
     arena_free(&p->arena);
 }
 

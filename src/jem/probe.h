@@ -14,6 +14,7 @@ typedef struct {
 
 typedef struct {
     Net   *net;
+    Comm  *comm;                      // ranks that share out attacks; NULL unless set after opening
     Dev   *dev;
     int    batch;
     Refine refine;

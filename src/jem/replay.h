@@ -29,8 +29,8 @@ void replay_close(Replay *r);
 // Before each step, on the host: fills the pool where needed; returns how many draws the step uses.
 uint32_t replay_ready(Replay *r, uint64_t step);
 void replay_rewind(Replay *r, uint64_t seed, uint64_t step, uint32_t drawn);   // to a checkpoint
-// On the device: this rank's chain starts to x [rows][dim]; all finished chains, x [batch][dim], back
-// to their slots.
+// On the device: this rank's chain starts to x [rows][dim]; all finished chains, x [batch][dim],
+// back to their slots.
 void replay_take(Replay *r, real *x, const StepState *now);
 void replay_store(Replay *r, const real *x, const StepState *now);
 #endif

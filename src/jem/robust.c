@@ -27,6 +27,7 @@ typedef struct {
     const Events *ev;
     const char *name;
     int   *alive, n_alive;            // images that nothing has broken yet
+    char  *right;                     // of these, after a pass: whether it is still classified well
     float *logits;                    // of a batch
     Apgd   apgd;                      // open with that method
     int    nth;                       // which of its attacks
@@ -43,15 +44,13 @@ static void attack_images(Curve *c, const int *index, int n, double radius) {
     apgd_run(&c->apgd, c->nth, c->a, radius, c->key, c->ev);
 }
 
-// One batch of those alive, attacked within the radius (0: looked at); survivors go to alive[kept
-// ..).
-static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
+// One batch of those alive, attacked within the radius (0: looked at).
+static void attack_batch(Curve *c, int from, int n, double radius) {
     Probe *p = c->p;
     Backend *be = &p->dev->be;
     const int C = p->net->spec.classes, *index = c->alive + from;
     Tensor x = p->pass.act[0];
     x.p = p->x;
-    c->key.step++;
     probe_load(p, c->set, index, n, 0, c->key);
     if (radius > 0 && c->a->random_start && c->a->method != METHOD_FGSM)
         be->attack_start(p->dev, &x, p->x0, attack_ball(c->a, radius), c->key, NULL);
@@ -60,10 +59,8 @@ static void attack_batch(Curve *c, int from, int n, double radius, int *kept) {
     Rng eval_key = c->key;
     eval_key.stream = RNG_EVAL;
     probe_logits(p, p->x, n, eval_key, c->logits);
-    for (int i = 0; i < n; i++) {
-        const int row = index[i];
-        if (argmax(c->logits + (size_t)i * (size_t)C, C) == c->y[row]) c->alive[(*kept)++] = row;
-    }
+    for (int i = 0; i < n; i++)
+        c->right[from + i] = argmax(c->logits + (size_t)i * (size_t)C, C) == c->y[index[i]];
 }
 
 // More is always to go but at the end, which attack_curve tells.
@@ -71,21 +68,31 @@ static void tell(const Curve *c, uint64_t more, const char *text) {
     tell_progress(c->ev, c->done, c->done + more, "attacks", text);
 }
 
+// Ranks share out the batches.
 static int one_pass(Curve *c, double radius, Err *err) {
-    int kept = 0;
     char text[80];
+    const int B = c->p->batch;
+    const uint32_t before = c->key.step;
+    int first, end, rc = 0, kept = 0;
     snprintf(text, sizeof text, "%s within %.4g", c->name, radius);
     tell(c, c->to_go + 1, text);
-    for (int i = 0; i < c->n_alive; i += c->p->batch) {
-        const int n = c->n_alive - i < c->p->batch ? c->n_alive - i : c->p->batch;
-        attack_batch(c, i, n, radius, &kept);
-        if (dev_check(c->p->dev, err) || stopped(c->ev, err)) return -1;
+    comm_part(c->p->comm, c->n_alive, B, &first, &end);
+    for (int i = first; !rc && i < end; i += B) {
+        const int n = c->n_alive - i < B ? c->n_alive - i : B;
+        c->key.step = before + 1 + (uint32_t)(i / B);
+        attack_batch(c, i, n, radius);
+        rc = dev_check(c->p->dev, err) || stopped(c->ev, err);
         c->done += (uint64_t)n;
         c->to_go -= (uint64_t)n < c->to_go ? (uint64_t)n : c->to_go;
-        tell(c, c->to_go + 1, text);
+        if (!rc) tell(c, c->to_go + 1, text);
     }
+    if (comm_agree(c->p->comm, rc, err)) return -1;
+    comm_join(c->p->comm, c->right, c->n_alive, B, 1);
+    c->key.step = before + (uint32_t)((c->n_alive + B - 1) / B);
+    for (int i = 0; i < c->n_alive; i++)
+        if (c->right[i]) c->alive[kept++] = c->alive[i];
     c->n_alive = kept;
-    return 0;
+    return comm_check(c->p->comm, err);
 }
 
 int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a,
@@ -95,6 +102,7 @@ int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPl
     const int targets = a->method == METHOD_APGD ? apgd_targets(p->net->spec.classes) : 0;
     const int passes = restarts * (1 + targets);
     int *alive = malloc((size_t)n * sizeof *alive);
+    char *right = malloc((size_t)n + 1);
     float *logits = malloc((size_t)p->batch * (size_t)p->net->spec.classes * sizeof *logits);
     Curve c = { p,
                 set,
@@ -104,9 +112,10 @@ int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPl
                 name,
                 .alive = alive,
                 .n_alive = n,
+                .right = right,
                 .logits = logits,
                 .key = { .seed = seed, .stream = RNG_ATTACK } };
-    int rc = alive && logits ? 0 : err_set(err, ERR_MEM, "out of memory for an attack");
+    int rc = alive && right && logits ? 0 : err_set(err, ERR_MEM, "out of memory for an attack");
     if (!rc && a->method == METHOD_APGD) rc = apgd_open(&c.apgd, p, err);
     for (int i = 0; !rc && i < n; i++) alive[i] = i;
     if (!rc) rc = one_pass(&c, 0, err);
@@ -121,6 +130,7 @@ int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPl
     if (!rc) tell(&c, 0, name);
     apgd_close(&c.apgd);
     free(alive);
+    free(right);
     free(logits);
     return rc;
 }

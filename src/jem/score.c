@@ -43,6 +43,13 @@ static int run_batch(Scorer *s, int n, float *logits, Err *err) {
     return dev_check(dev, err);
 }
 
+// All ranks' parts, unless one of them failed.
+static int join_logits(Scorer *s, int rc, int n, float *logits, Err *err) {
+    if (comm_agree(s->comm, rc, err)) return -1;
+    comm_join(s->comm, logits, n, s->batch, (size_t)s->net->spec.classes * sizeof *logits);
+    return comm_check(s->comm, err);
+}
+
 int scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err *err) {
     Dev *dev = s->net->dev;
     const size_t C = (size_t)s->net->spec.classes;
@@ -60,21 +67,21 @@ int scorer_set(Scorer *s, const Bytes *set, int first, int n, float *logits, Err
         rc = run_batch(s, m, logits + (size_t)i * C, err);
     }
     free(index);
-    if (comm_agree(s->comm, rc, err)) return -1;
-    comm_join(s->comm, logits, n, s->batch, C * sizeof *logits);
-    return comm_check(s->comm, err);
+    return join_logits(s, rc, n, logits, err);
 }
 
 int scorer_images(Scorer *s, const float *x, int n, float *logits, Err *err) {
     Dev *dev = s->net->dev;
-    const size_t dim = tensor_len(&s->net->act[0]);
-    for (int i = 0; i < n; i += s->batch) {
+    const size_t dim = tensor_len(&s->net->act[0]), C = (size_t)s->net->spec.classes;
+    int from, end, rc = 0;
+    comm_part(s->comm, n, s->batch, &from, &end);
+    for (int i = from; !rc && i < end; i += s->batch) {
         const int m = n - i < s->batch ? n - i : s->batch;
         for (int k = 0; k < s->batch; k++)
             for (size_t j = 0; j < dim; j++)
                 s->rows[(size_t)k * dim + j] = (real)x[(size_t)(i + (k < m ? k : 0)) * dim + j];
         dev->be.copy_in(dev, s->x, s->rows, (size_t)s->batch * dim * sizeof(real));
-        if (run_batch(s, m, logits + (size_t)i * (size_t)s->net->spec.classes, err)) return -1;
+        rc = run_batch(s, m, logits + (size_t)i * C, err);
     }
-    return 0;
+    return join_logits(s, rc, n, logits, err);
 }

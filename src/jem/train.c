@@ -32,7 +32,7 @@ Augment trainer_augment(const Trainer *t) {
 
 void gather_batches(Trainer *t) {
     Backend *be = &t->dev->be;
-    const int B = t->cfg.batch, n = t->rows;                // all ranks pick alike, each takes its own
+    const int B = t->cfg.batch, n = t->rows;                // all ranks pick alike
     const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
     const Augment noisy = trainer_augment(t), clean = { 0 };
     const TrainBatch *label = t->labelled, *px = t->px_real;
@@ -361,6 +361,10 @@ static int open_passes(Trainer *t, Err *err) {
         t->x0 = t->dev->be.alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),
                                  "images before an attack");
     }
+    Pass *all_passes[] = { &t->real_pass, &t->sampled_pass, &t->chain_pass, &t->attack_pass,
+                           &t->sam_pass };
+    for (int i = 0; t->cfg.sync_bn && i < 5; i++)
+        if (all_passes[i]->net && pass_sync(all_passes[i], t->comm, err)) return -1;
     t->mem = t->dev->be.alloc(t->dev, t->mem_bytes, "activations and their gradients");
     if (dev_check(t->dev, err)) return -1;
     pass_bind(&t->real_pass, t->mem);
@@ -407,7 +411,8 @@ static int open_schedule(Trainer *t, Err *err) {
 
 // Each rank's rows are a batch of their own to the norms.
 static int divide_batch(Trainer *t, Err *err) {
-    const int n = comm_size(t->comm), least = t->cfg.norm == NORM_BATCH ? 2 : 1;
+    const int n = comm_size(t->comm);
+    const int least = t->cfg.norm == NORM_BATCH && !t->cfg.sync_bn ? 2 : 1;
     t->rows = t->cfg.batch / n;
     t->first = t->rows * comm_rank(t->comm);
     if (t->rows * n != t->cfg.batch)

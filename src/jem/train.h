@@ -43,7 +43,7 @@ typedef struct {
     TrainBatch *labelled, *px_real;     // of these; px_real may be labelled. NULL: no p(x)
     TrainBatch *sampled;          // x_q, the end points of chains; NULL: no p(x)
     Watch    watch;
-    real    *chains;              // on the device: x_q of all ranks [cfg.batch][dim], for the buffer
+    real    *chains;              // on the device: x_q of all ranks, [cfg.batch][dim]
     int     *index, *px_index;    // on the device: rows of the training set
     real    *x0;                  // on the device: images before an attack, or NULL
     real    *sam_keep;            // on the device: weights while SAM perturbs them, or NULL
@@ -91,7 +91,7 @@ void gather_batches(Trainer *t);                    // data set -> labelled and 
 void run_chains(Trainer *t);                        // PYLD on the sampled batch: x_0 -> x_q
 void share_chains(Trainer *t);                      // starts to collect all ranks' x_q
 void attack_labelled(Trainer *t);                   // adversarial training: PGD
-void compute_gradients(Trainer *t);                 // each batch: forward, loss head, backward; summed
+void compute_gradients(Trainer *t);                 // forward, loss head, backward; sums of all ranks
 void sam_gradients(Trainer *t);                     // the same at the perturbed weights instead
 void check_step(Trainer *t);                        // log row; sets StepState.halt on divergence
 #endif

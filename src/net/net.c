@@ -346,6 +346,7 @@ void pass_bind(Pass *p, void *mem) {
 void pass_close(Pass *p) {
     for (int i = 0; p->conv && i < p->net->n_op; i++)
         if (p->conv[i].impl) p->dev->be.conv_close(p->dev, &p->conv[i]);
+    if (p->sync_room) p->dev->be.free(p->dev, p->sync_room);
     arena_free(&p->arena);
     memset(p, 0, sizeof *p);
 }
@@ -363,9 +364,12 @@ void pass_forward(Pass *p, void *x) {
         case OP_CONV:
             dev->be.conv_fwd(dev, &p->conv[i], in, net->w + net->par[op->b].off, y);
             break;
-        case OP_NORM:
-            dev->be.norm_fwd(dev, &p->norm[i], in, op->r < 0 ? NULL : &p->act[op->r], y);
+        case OP_NORM: {
+            const Tensor *r = op->r < 0 ? NULL : &p->act[op->r];
+            if (p->sync && p->norm[i].batch_stats) sync_norm_fwd(p, &p->norm[i], in, r, y);
+            else dev->be.norm_fwd(dev, &p->norm[i], in, r, y);
             break;
+        }
         case OP_POOL: dev->be.pool_fwd(dev, in, y); break;
         case OP_WINDOW:
             dev->be.window_fwd(dev, (Pool){ op->pool, op->size, op->stride, op->pad }, in, y);
@@ -420,7 +424,10 @@ void pass_backward_last(Pass *p, Comm *comm) {
             if (dw) dev->be.conv_dw(dev, &p->conv[i], x, dy, dw, db);
             if (dx) dev->be.conv_dx(dev, &p->conv[i], dy, dx);
             break;
-        case OP_NORM: dev->be.norm_bwd(dev, &p->norm[i], x, dy, dx, dw, db); break;
+        case OP_NORM:
+            if (p->sync && p->norm[i].batch_stats) sync_norm_bwd(p, &p->norm[i], x, dy, dx, dw, db);
+            else dev->be.norm_bwd(dev, &p->norm[i], x, dy, dx, dw, db);
+            break;
         case OP_POOL: dev->be.pool_bwd(dev, dy, dx); break;
         default: break;                                        // forward_only: pass_plan refuses
         }

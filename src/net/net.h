@@ -99,6 +99,8 @@ typedef struct {
     Conv   *conv;               // by op
     Norm   *norm;
     size_t *act_off, *grad_off, *stat_off;   // in the memory, (size_t)-1: none
+    Comm   *sync;               // ranks whose parts are one batch to the norms, or NULL
+    real   *sync_room;          // on the device: what they exchange
     Arena   arena;
 } Pass;
 
@@ -110,6 +112,8 @@ typedef struct {
 int  pass_plan(Pass *p, Net *net, int batch, int mode, int share, Err *err);
 int  pass_open(Pass *p, Net *net, int batch, int mode, Err *err);
 void pass_bind(Pass *p, void *mem);
+// Norms with batch statistics take those of all ranks' batches together (net/sync.c).
+int  pass_sync(Pass *p, Comm *comm, Err *err);
 void pass_close(Pass *p);
 // x: plain images [batch][channels][side][side] on the device (bytes where the first op is
 // OP_RESIZE); read again by pass_backward.
@@ -133,6 +137,11 @@ int net_reserve(Net *net, int ops, Err *err);
 int net_param(Net *net, const char *module, const char *part, const int *dim, int rank,
               int fan_in);
 int net_op(Net *net, Op op, int c, int h, int w);
+
+// sync.c: a norm of a pass, forward and backward, as Backend.norm_fwd and norm_bwd.
+void sync_norm_fwd(Pass *p, const Norm *op, Tensor *x, const Tensor *r, Tensor *y);
+void sync_norm_bwd(Pass *p, const Norm *op, const Tensor *x, const Tensor *dy, Tensor *dx,
+                   real *dgamma, real *dbeta);
 
 // wrn.c
 int wrn_build(Net *net, Err *err);

@@ -131,20 +131,26 @@ int feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, con
     char path[MAX_PATH], line[MAX_PATH + sizeof err->msg + 64];
     Err none = { 0 };
     *s = (FeatureSet){ 0 };
-    const int cache = !cache_path(path, f, from, &none);
+    const int cache = !cache_path(path, f, from, &none) && !comm_rank(f->comm);
+    int known = 0;
     if (cache && file_exists(path)) {
         snprintf(s->about, sizeof s->about, "%s", from->about);
-        if (!feature_cache_read(s, path, from->n, &none)) return 0;
-        feature_set_free(s);
-        snprintf(line, sizeof line, "%s; computed again", none.msg);
-        tell_line(ev, line);
+        known = !feature_cache_read(s, path, from->n, &none);
+        if (!known) {
+            feature_set_free(s);
+            snprintf(line, sizeof line, "%s; computed again", none.msg);
+            tell_line(ev, line);
+        }
     }
+    comm_broadcast(f->comm, &known, sizeof known);
+    if (known) return comm_check(f->comm, err);
     if (feature_set(s, f, from, 0, ev, err)) return -1;
     if (keep_some(s, err)) {
         feature_set_free(s);
         return -1;
     }
     none = (Err){ 0 };
+    if (comm_rank(f->comm)) return 0;
     if (cache && !write_cache(s, path, &none)) return 0;
     snprintf(line, sizeof line, "statistics are not kept for the next time: %s", none.msg);
     tell_line(ev, line);

@@ -208,11 +208,9 @@ static int open_folder(TrainRun *r, char path[RUN_PATH], char **tuning, Err *err
 
 static int open_device(TrainRun *r, const char *tuning, Err *err) {
     Trainer *t = &r->t;
-    DevOpts o = config_dev(&r->cfg);
+    DevOpts o = comm_dev(r->comm, config_dev(&r->cfg));
     o.tuning = tuning;
     o.events = r->ev;
-    if (r->comm) o.unit = r->comm->local_rank;
-    if (r->comm && !o.threads) o.threads = -r->comm->local_size;
     if (dev_open(&r->dev, r->cfg.device, &o, r->note, err)) return -1;
     const int empty = r->cfg.resume || !run_writes(r);      // filled from rank 0 or a checkpoint
     if (trainer_open(t, &r->dev, r->comm, &r->cfg, &r->train, empty, err)) return -1;

@@ -45,8 +45,9 @@ static int fid_open(TrainRun *r, Err *err) {
     ImageSource s;
     r->fid = calloc(1, sizeof *r->fid);
     if (!r->fid) return err_set(err, ERR_MEM, "out of memory for FID");
-    if (features_open(&r->fid->net, &r->cfg, err) || source_open(&s, r->cfg.data, &o, err))
-        return -1;
+    int open = features_open(&r->fid->net, r->comm, &r->cfg, err);
+    if (!open) open = source_open(&s, r->cfg.data, &o, err);
+    if (comm_agree(r->comm, open, err)) return -1;
     const int rc = feature_reference(&r->fid->reference, &r->fid->net, &s, r->ev, err);
     source_close(&s);
     return rc;
@@ -79,7 +80,8 @@ static int measure(TrainRun *r, double *fid, Err *err) {
     FeatureSet f = { 0 };
     if ((!r->fid && fid_open(r, err)) || buffer_images(r, &s, err)) return -1;
     int rc = feature_set(&f, &r->fid->net, &s, 0, r->ev, err);
-    if (!rc) rc = frechet_distance(fid, &f.moments, &r->fid->reference.moments, err);
+    if (!rc && run_writes(r))
+        rc = frechet_distance(fid, &f.moments, &r->fid->reference.moments, err);
     feature_set_free(&f);
     source_close(&s);
     return rc;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// ---- before the run ------------------------------------------------------------------------------
+// ---- before the run ---------------------------------------------------------------------------
 
 // Paths and threads may differ from machine to machine.
 static int may_differ(const char *line, size_t n) {
@@ -91,11 +91,11 @@ int run_same_images(TrainRun *r, Err *err) {
     comm_broadcast(r->comm, &zero, sizeof zero);
     int rc = 0;
     if (memcmp(&zero, &mine, sizeof mine) != 0)
-        rc =
-            err_set(err, ERR_DATA,
-                    "%s: the images differ from those of rank 0: %zu training, %zu validation and %zu test "
-                    "images from %s",
-                    r->cfg.data, r->train.n, r->valid.n, r->test.n, r->train.from);
+        rc = err_set(
+            err, ERR_DATA,
+            "%s: the images differ from those of rank 0: %zu training, %zu validation and %zu test "
+            "images from %s",
+            r->cfg.data, r->train.n, r->valid.n, r->test.n, r->train.from);
     return comm_agree(r->comm, rc, err);
 }
 
@@ -120,7 +120,7 @@ void run_share_state(TrainRun *r) {
     trainer_broadcast(&r->t);
 }
 
-// ---- during the run ------------------------------------------------------------------------------
+// ---- during the run ---------------------------------------------------------------------------
 
 Wish run_wish(TrainRun *r, Wish mine) {
     if (!r->comm) return mine;
@@ -158,6 +158,6 @@ static void say_what_is_kept(const TrainRun *r, Err *err) {
 void run_close_ranks(TrainRun *r, int rc, Err *err) {
     if (!r->comm) return;
     if (rc) say_what_is_kept(r, err);
-    if (rc && r->comm->agreed && r->comm->rank) err->msg[0] = 0;     // rank 0 has the same message
+    if (rc) comm_quiet(r->comm, err);
     comm_close(r->comm);
 }

@@ -122,20 +122,35 @@ static int model_read(Model *m, const Config *use, St *st, Err *err) {
         net_build(&m->net, &spec, err) || model_complete(st, &m->net, err))
         return -1;
     if (!st_meta(st, "options")) options_of_spec(&m->cfg, &spec);
-    const DevOpts o = config_dev(use);
+    const DevOpts o = comm_dev(m->comm, config_dev(use));
     if (dev_open(&m->dev, use->device, &o, NULL, err)) return -1;
     return net_alloc(&m->net, &m->dev, err) || model_weights(st, &m->net, err) ||
            read_names(m, st, err) || read_starts(m, st, err);
 }
 
-int model_open(Model *m, const Config *use, const char *path, Err *err) {
+static int open_file(Model *m, const Config *use, const char *path, Err *err) {
     St st;
-    memset(m, 0, sizeof *m);
     if (run_model_path(m->path, path, err)) return -1;
     if (strcmp(m->path, path)) snprintf(m->run, sizeof m->run, "%s", path);
     if (model_file_open(&st, m->path, err)) return -1;
     const int rc = model_read(m, use, &st, err);
     st_close(&st);
+    return rc;
+}
+
+int model_open(Model *m, const Config *use, const char *path, Err *err) {
+    memset(m, 0, sizeof *m);
+    const int rc = open_file(m, use, path, err);
+    if (rc) model_close(m);
+    return rc;
+}
+
+int model_open_shared(Model *m, const Config *use, const char *path, Err *err) {
+    memset(m, 0, sizeof *m);
+    int rc = comm_open(&m->comm, use->rank_timeout, NULL, err);
+    if (!rc) rc = comm_agree(m->comm, open_file(m, use, path, err), err);
+    if (!rc) rc = comm_units(m->comm, &m->dev, use->share_gpu, err);
+    if (rc) comm_quiet(m->comm, err);
     if (rc) model_close(m);
     return rc;
 }
@@ -160,6 +175,7 @@ void model_close(Model *m) {
     for (int i = 0; i < N_SCORERS; i++) scorer_close(&m->scorer[i]);
     net_free(&m->net);
     if (m->dev.be.name) dev_close(&m->dev);
+    comm_close(m->comm);
     arena_free(&m->arena);
     memset(m, 0, sizeof *m);
 }
@@ -183,8 +199,10 @@ static Scorer *scorer_for(Model *m, int n, Err *err) {
     const int timed = m->scored > MANY_IMAGES && batch >= 64;
     if (s->net && (s->pass.mode & RUN_FEW) && timed) scorer_close(s);
     if (s->net) return s;
-    if (!scorer_open_as(s, &m->net, batch, MODE_INFER | (timed ? 0 : RUN_FEW), NULL, 0, err))
+    if (!scorer_open_as(s, &m->net, batch, MODE_INFER | (timed ? 0 : RUN_FEW), NULL, 0, err)) {
+        s->comm = m->comm;
         return s;
+    }
     scorer_close(s);
     dev_recover(&m->dev);
     return NULL;

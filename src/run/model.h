@@ -15,6 +15,7 @@ enum { N_SCORERS = 32, MANY_IMAGES = 1024 };
 typedef struct Jempp {         // Jempp: jempp.h's name for it
     Config   cfg;               // the run's options; device, threads and data-dir are the user's
     char     path[RUN_PATH], run[RUN_PATH];    // run: the folder, or "" for a lone file
+    Comm    *comm;              // ranks that share out what is computed; NULL: this process alone
     Dev      dev;
     Net      net;
     Scorer   scorer[N_SCORERS]; // for up to 2^i images at once, opened when needed
@@ -30,6 +31,9 @@ typedef struct Jempp {         // Jempp: jempp.h's name for it
 } Model;
 
 int  model_open(Model *m, const Config *use, const char *path, Err *err);
+// The same on several ranks at once (dev/comm.h), which call the functions below together, with the
+// same arguments, and get the same results. Errors of one are errors of all.
+int  model_open_shared(Model *m, const Config *use, const char *path, Err *err);
 // A network with random weights instead of a file's, as the options describe it: for benchmarks.
 int  model_untrained(Model *m, const Config *use, Err *err);
 void model_close(Model *m);

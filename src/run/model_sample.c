@@ -276,7 +276,9 @@ static int plan_chains(Draw *d, int *cls, Err *err) {
     if (d->cfg.from == FROM_STARTS || d->steps_given) return 0;
     if (!same_steps(&s->known.chain, &chain)) {
         s->known.chain.steps = 0;
-        if (measure_climb(d, cls, &s->known.climb, err)) return -1;
+        const int rc = measure_climb(d, cls, &s->known.climb, err);
+        if (comm_agree(d->m->comm, rc, err)) return -1;
+        comm_broadcast(d->m->comm, &s->known.climb, sizeof s->known.climb);
         s->known.chain = chain;
     }
     s->anneal = anneal_plan(&d->cfg, s->known.climb);
@@ -311,14 +313,18 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
 static int from_chains(Draw *d, int n, float *images, int *class_of, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
     const int B = d->cfg.batch;
+    // Ranks share out whole batches; where only some classes are wanted, each draws all.
+    Comm *comm = d->n_wanted == d->m->net.spec.classes ? d->m->comm : NULL;
+    int first, end;
+    comm_part(comm, n, B, &first, &end);
     int *cls = malloc((size_t)B * sizeof *cls),
         rc = cls ? plan_chains(d, cls, err) : err_set(err, ERR_MEM, "out of memory for samples");
     tell_progress(d->ev, 0, (uint64_t)n, "images", "");
-    for (int have = 0, batch_no = 0; !rc && have < n; batch_no++) {
+    for (int have = first, batch_no = first / B; !rc && have < end; batch_no++) {
         rc = draw_batch(d, batch_no, batch_no == 0 && d->cfg.animation[0], cls, err);
         if (rc) break;
         d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, (size_t)B * dim * sizeof(real));
-        for (int i = 0; i < B && have < n; i++) {
+        for (int i = 0; i < B && have < end; i++) {
             if (!d->wanted[cls[i]]) continue;
             to_floats(images + (size_t)have * dim, d->s->host + (size_t)i * dim, dim);
             class_of[have++] = d->s->starts.n_group > 1 || d->cfg.classes[0] ? cls[i] : -1;
@@ -326,7 +332,11 @@ static int from_chains(Draw *d, int n, float *images, int *class_of, Err *err) {
         tell_progress(d->ev, (uint64_t)have, (uint64_t)n, "images", "");
     }
     free(cls);
-    if (!rc && d->cfg.animation[0])
+    if (comm_agree(d->m->comm, rc, err)) return -1;
+    comm_join(comm, images, n, B, dim * sizeof *images);
+    comm_join(comm, class_of, n, B, sizeof *class_of);
+    rc = comm_check(comm, err);
+    if (!rc && d->cfg.animation[0] && !comm_rank(d->m->comm))
         rc = image_write_webp(d->frame, d->n_frame, 80, d->cfg.animation, err);
     return rc;
 }

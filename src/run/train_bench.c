@@ -31,27 +31,43 @@ static double cpu_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-int train_bench(const Config *c, int n, double *ms, double *cpu_ms, const Events *ev, Err *err) {
-    Dev dev;
-    Set set = { 0 };
-    Trainer t = { 0 };
+typedef struct {
+    Comm  alone;
+    Dev   dev;
+    Set   set;
+    Trainer t;
+} TrainBench;
+
+static int bench_open(TrainBench *b, const Config *c, Comm *ranks, const Events *ev, Err *err) {
     Config cfg = *c;
     cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer; // filling it takes time, its size none
-    DevOpts o = config_dev(c);
+    DevOpts o = comm_dev(ranks, config_dev(c));
     o.events = ev;
-    if (dev_open(&dev, c->device, &o, NULL, err)) return -1;
-    int rc = random_set(&set, c, err) || trainer_open(&t, &dev, NULL, &cfg, &set, 0, err);
+    int rc = dev_open(&b->dev, c->device, &o, NULL, err) || random_set(&b->set, c, err);
+    Comm *comm = ranks;
+    if (!rc && !comm && c->ranks == 1) {
+        comm = &b->alone;
+        rc = comm_connect_alone(comm, &b->dev, err);
+    }
+    if (!rc) rc = trainer_open(&b->t, &b->dev, comm, &cfg, &b->set, 0, err);
+    return comm_agree(ranks, rc, err) || comm_connect(ranks, &b->dev, c->share_gpu, err);
+}
+
+int train_bench(const Config *c, Comm *comm, int n, double *ms, double *cpu_ms, const Events *ev,
+                Err *err) {
+    TrainBench b = { 0 };
+    int rc = bench_open(&b, c, comm, ev, err);
     for (int i = -4; !rc && i < n; i++) { // the warm-up: a device records the third step
-        dev.be.sync(&dev);
+        b.dev.be.sync(&b.dev);
         const double start = now_seconds(), cpu = cpu_seconds();
-        trainer_advance(&t);
-        dev.be.sync(&dev);
+        trainer_advance(&b.t);
+        b.dev.be.sync(&b.dev);
         if (i >= 0) ms[i] = 1e3 * (now_seconds() - start);
         if (i >= 0 && cpu_ms) cpu_ms[i] = 1e3 * (cpu_seconds() - cpu);
-        rc = dev_check(&dev, err) || stopped(ev, err);
+        rc = comm_agree(comm, dev_check(&b.dev, err) || stopped(ev, err), err);
     }
-    trainer_close(&t);
-    set_free(&set);
-    dev_close(&dev);
+    trainer_close(&b.t);
+    set_free(&b.set);
+    if (b.dev.be.name) dev_close(&b.dev);
     return rc;
 }
