@@ -1,19 +1,11 @@
 // queue.h - work that waits, in fair order: clients take turns, however much each has asked for.
 #ifndef QUEUE_H
 #define QUEUE_H
+#include "serve/ask.h"
 #include "serve/http.h"
 #include "serve/picture.h"
 
 typedef enum { JOB_MODEL, JOB_PREDICT, JOB_SAMPLE } JobKind;
-
-typedef struct {                    // of POST sample
-    char   class_name[128];         // "": all
-    int    count, steps;            // steps 0: fitted to the model
-    double seed;
-    int    stream;                  // events rather than one answer
-} SampleAsk;
-// From the request's body, which may be empty. (work.c)
-int sample_ask(SampleAsk *ask, const uint8_t *body, size_t n, Err *err);
 
 typedef struct {
     HttpRequest *q;
