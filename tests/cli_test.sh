@@ -474,6 +474,8 @@ offers 'clean' jempp train --px = cl
 offers 'jempp-m10 jempp-m20 jempp-m5' jempp train --preset jempp
 offers '' jempp train --steps 1
 offers '' jempp predict run a.png
+"$jempp" man >jempp.1
+grep -q '^file of scores, one row per image' jempp.1 && grep -q '^HTML page to write' jempp.1 || bad "the man page has one text for every --out"
 "$jempp" zsh-completion >_jempp
 grep -qF "'--px=[real images for p(x)" _jempp || bad "zsh completion has no --px"
 if command -v zsh >/dev/null; then zsh -n _jempp 2>err || bad "jempp zsh-completion"; fi

@@ -410,6 +410,7 @@ static const Reading targets[] = {
     { "arguments", feed_arguments, 0 },
     { "png", feed_picture, 0 },
     { "jpeg", feed_picture, 0 },
+    { "webp", feed_picture, 0 },
     { "idx", feed_idx, 0 },
     { "cifar", feed_cifar, 0 },
     { "svhn", feed_svhn, 0 },

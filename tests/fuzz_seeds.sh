@@ -4,7 +4,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 jempp=$(realpath "$1")
 rm -rf "$2" && mkdir -p "$2" && cd "$2"
-mkdir safetensors model state torch pickle npz images statistics json options arguments png jpeg idx cifar svhn folder archive record request follow
+mkdir safetensors model state torch pickle npz images statistics json options arguments png jpeg webp idx cifar svhn folder archive record request follow
 
 "$jempp" train --data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 10 --train-images 50 --valid-images 10 \
     --steps 1 --device ref --threads 1 --iterations 2 --warmup 0 --lr 0.001 --out run 2>log >>log ||
@@ -25,6 +25,7 @@ printf 'POST\n/api/sample?token=%s\n[::1]:1\n\nnone\na=b; jempp-1=%s\nBearer %s\
     '{"class": "cat", "count": 4, "steps": 10, "seed": 1}' >request/sample
 printf 'GET\n/api/run/..%%2f/sample/1\n127.0.0.1\n\n\n\n\n' >request/run
 cp run/samples/*.png png/
+"$jempp" sample run --from centres --device ref --out webp/centres.webp --no-preview >>log
 cp "$here"/golden/*.safetensors safetensors/ 2>/dev/null || true
 find safetensors -size +64k -delete
 cp "$here"/torch/*.pt torch/

@@ -55,7 +55,7 @@ static const OptNote EVAL_NOTES[] = {
 };
 static const OptNote PREDICT_NOTES[] = {
     { "out", "file of scores, one row per image: .csv, .jsonl or .npz",
-      "none: a table is printed" },
+      "no file; a table is printed" },
     { "data-dir", "folder in which image sets are searched first", NULL },
     { 0 },
 };

@@ -19,9 +19,7 @@ static const char RULES[] =
     "`sample` takes the options of chains from the model's training unless they are given; "
     "without\n"
     "`steps` fresh chains take few long steps, chosen for the model.\n"
-    "`bench` has `px = shared` by default, `eval` 40 `attack-steps` and the run's own `data`. "
-    "With\n"
-    "`--resume` a run's options stay as they were, except for those marked \\*.\n";
+    "With `--resume` a run's options stay as they were, except for those marked \\*.\n";
 
 static const struct {
     const char *name, *about;
@@ -69,6 +67,49 @@ static void each_option(FILE *f, void begin(FILE *, const char *group),
     }
 }
 
+// ---- what an option means, which may differ by command -----------------------------------------
+
+typedef struct {
+    const char *help;
+    char value[160];                                  // default, where the table has another; or ""
+    unsigned commands;                                // bits of those it holds for
+} Meaning;
+
+static void meaning_for(const Command *k, const OptRow *row, Meaning *m) {
+    Config c;
+    const OptNote *note = command_note(k, row->name);
+    command_defaults(k, &c);
+    *m = (Meaning){ .help = note ? note->help : row->help, .commands = k->bit };
+    if (note && note->value) snprintf(m->value, sizeof m->value, "%s", note->value);
+    else if (note && help_from_model(k, row)) snprintf(m->value, sizeof m->value, "as in training");
+    else config_value(&c, row, m->value, sizeof m->value);
+    if (!strcmp(m->value, row->value)) m->value[0] = 0;
+}
+
+enum { MOST_MEANINGS = 12 };
+
+// Commands that share a meaning are one of the meanings; how many there are.
+static int meanings(const OptRow *row, Meaning m[MOST_MEANINGS]) {
+    int n = 0, i;
+    for (const Command *k = command_table; k->name && n < MOST_MEANINGS; k++) {
+        if (!(row->commands & k->bit)) continue;
+        meaning_for(k, row, &m[n]);
+        for (i = 0; strcmp(m[i].help, m[n].help) != 0 || strcmp(m[i].value, m[n].value) != 0;) i++;
+        if (i == n) n++;
+        else m[i].commands |= k->bit;
+    }
+    return n;
+}
+
+static void put_commands(FILE *f, unsigned bits, const char *between) {
+    const char *before = "";
+    for (const Command *k = command_table; k->name; k++) {
+        if (!(bits & k->bit)) continue;
+        fprintf(f, "%s%s", before, k->name);
+        before = between;
+    }
+}
+
 // ---- docs/options.md ----------------------------------------------------------------------
 
 static void put_escaped(FILE *f, const char *s) {
@@ -88,11 +129,22 @@ static void md_option(FILE *f, const OptRow *row) {
     fprintf(f, " | ");
     put_range(f, row, put_escaped);
     fprintf(f, " | ");
-    put_escaped(f, row->help);
+    Meaning m[MOST_MEANINGS];
+    const int n = meanings(row, m);
+    for (int i = 0; i < n; i++) {
+        if (i) fprintf(f, "<br>");
+        if (n > 1) {
+            fprintf(f, "**");
+            put_commands(f, m[i].commands, ", ");
+            fprintf(f, "**: ");
+        }
+        put_escaped(f, m[i].help);
+        if (m[i].value[0]) fprintf(f, "; default: ");
+        put_escaped(f, m[i].value);
+    }
     if (config_former(row->name)) fprintf(f, "; formerly `%s`", config_former(row->name));
-    fprintf(f, " |");
-    for (const Command *k = command_table; k->name; k++)
-        if (row->commands & k->bit) fprintf(f, " %s", k->name);
+    fprintf(f, " | ");
+    put_commands(f, row->commands, " ");
     fprintf(f, " |\n");
 }
 
@@ -131,8 +183,19 @@ static void man_option(FILE *f, const OptRow *row) {
     fprintf(f, ".TP\n.B ");
     put_roff(f, left);
     fprintf(f, "%s\n", may_change(row) ? " *" : "");
-    put_roff(f, row->help);
-    fprintf(f, "\n.br\n");
+    Meaning m[MOST_MEANINGS];
+    const int n = meanings(row, m);
+    for (int i = 0; i < n; i++) {
+        if (n > 1) {
+            fprintf(f, ".I ");
+            put_commands(f, m[i].commands, ", ");
+            fprintf(f, ":\n");
+        }
+        put_roff(f, m[i].help);
+        if (m[i].value[0]) fprintf(f, "; default: ");
+        put_roff(f, m[i].value);
+        fprintf(f, "\n.br\n");
+    }
     if (is_number(row)) {
         put_range(f, row, put_roff);
         fprintf(f, "; ");
@@ -142,9 +205,8 @@ static void man_option(FILE *f, const OptRow *row) {
         put_roff(f, row->value);
         fprintf(f, "; ");
     }
-    fprintf(f, "for");
-    for (const Command *k = command_table; k->name; k++)
-        if (row->commands & k->bit) fprintf(f, " %s", k->name);
+    fprintf(f, "for ");
+    put_commands(f, row->commands, " ");
     fprintf(f, "\n");
 }
 

@@ -31,8 +31,7 @@ void help_usage(const OptRow *row, char *dst, size_t n) {
     }
 }
 
-// A used model brings its own: what its training said holds unless an option says otherwise.
-static int comes_from_model(const Command *k, const OptRow *row) {
+int help_from_model(const Command *k, const OptRow *row) {
     return k->bit == CMD_SAMPLE && row->commands & CMD_TRAIN && strcmp(row->name, "steps") != 0 &&
            (!strcmp(row->group, "chains") || !strcmp(row->name, "batch"));
 }
@@ -63,7 +62,7 @@ static void option_help(FILE *f, const Command *k, const Config *c, const OptRow
     else fprintf(f, "  %-*s", LEFT - 2, left);
     const OptNote *note = command_note(k, row->name);
     if (note && note->value) snprintf(value, sizeof value, "%s", note->value);
-    else if (comes_from_model(k, row)) snprintf(value, sizeof value, "as in training");
+    else if (help_from_model(k, row)) snprintf(value, sizeof value, "as in training");
     else if (row->type == T_FLAG && !strcmp(value, "off")) value[0] = 0;
     snprintf(right, sizeof right, value[0] ? "%s [%s]" : "%s", note ? note->help : row->help,
              value);

@@ -250,7 +250,7 @@ const OptRow config_rows[] = {
       "epochs between FIDs of 5,000 images of the replay buffer, logged; 0: never" },
 
     { "count", T_INT, AT(count), "64", 1, 1000000, NULL, SAMPLE | EVAL, "output",
-      "number of images; eval: of fresh chains in the task fid" },
+      "number of images" },
     { "class", T_TEXT, AT(classes), "", 0, 0, "NAME,...", SAMPLE, "output",
       "classes to draw, by name or number, or all: chains are guided to their class; empty: "
       "images of any class" },
