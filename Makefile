@@ -58,6 +58,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 DATADIR    ?= $(PREFIX)/share
 ZSHDIR     ?= $(DATADIR)/zsh/site-functions
 MODULE_DIR := $(LIBDIR)/jempp-$(SOVERSION)
+MULTIARCH  := $(or $(shell $(CC) -print-multiarch 2>/dev/null),$(shell $(CC) -dumpmachine))
 MODULE_NEAR := $(shell realpath -m --relative-to=$(BINDIR) $(MODULE_DIR))
 
 # ---- flags
@@ -366,7 +367,8 @@ $(eval $(call text_rule,places,$(PREFIX) $(INCLUDEDIR) $(MODULE_DIR) $(MODULE_NE
 $(OBJ)/base/version.o: $(OBJ)/revision
 $(OBJ)/base/version.o: DEFINE = -DJEMPP_NUMBER='"$(VERSION)"' $(if $(REVISION),-DJEMPP_REVISION='"$(REVISION)"')
 $(OBJ)/base/module.o: $(OBJ)/places
-$(OBJ)/base/module.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_DIR)"' -DJEMPP_MODULES_NEAR='"$(MODULE_NEAR)"'
+$(OBJ)/base/module.o: DEFINE = -DJEMPP_MODULES='"$(MODULE_DIR)"' -DJEMPP_MODULES_NEAR='"$(MODULE_NEAR)"' \
+    -DJEMPP_MODULES_DEBIAN='"/usr/lib/$(MULTIARCH)/$(notdir $(MODULE_DIR))"'
 $(call objects,$(CPU_SRC) src/dev/dense.c src/dev/singular.c): DEFINE = $(FAST)
 $(call objects,$(MPI_SRC)): CC = $(MPI)
 

@@ -233,6 +233,13 @@ class Using(Case):
         self.assertIn("libjempp.so", names)
         self.assertEqual([n for n in names if str(own / n) not in loaded], [])
 
+    def test_the_gpu_module_is_looked_for_where_it_is_installed(self):
+        line = next(d for d in str(jempp.devices()).splitlines() if "cuda" in d)
+        if "no jempp-cuda.so" not in line:
+            self.skipTest("the cuda module is installed")
+        for folder in ("/usr/local/lib/jempp-0", f"/usr/lib/{sys.implementation._multiarch}/jempp-0"):
+            self.assertIn(folder, line)
+
     def test_errors_are_the_programs(self):
         message = program("predict", "nosuch", "x.png", code=1)
         with self.assertRaises(jempp.Error) as e:

@@ -12,6 +12,7 @@
 #ifndef JEMPP_MODULES
 #define JEMPP_MODULES "/usr/local/lib/jempp-0"
 #define JEMPP_MODULES_NEAR "../lib/jempp-0"           // the same, seen from the installed program
+#define JEMPP_MODULES_DEBIAN "/usr/lib/jempp-0"       // where Debian's packages put them
 #endif
 
 // The folder of the file that this code is in, program or shared library; "" where nobody knows.
@@ -27,14 +28,16 @@ static void own_dir(char dir[PATH_MAX]) {
 }
 
 // Before the place that was compiled in comes the one near the program, so that an installed tree
-// may be moved.
+// may be moved; after it the usual ones, for a library that was installed without modules (a wheel).
 int module_load(const char *name, const char *symbol, void **function, Err *err) {
     char here[PATH_MAX], near[PATH_MAX + 64], path[PATH_MAX + 128];
     own_dir(here);
     snprintf(near, sizeof near, "%s/" JEMPP_MODULES_NEAR, here);
     const char *env = getenv("JEMPP_MODULE_DIR");
-    const char *dirs[] = { env ? env : here, here, near, JEMPP_MODULES };
-    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
+    const char *dirs[] = { env ? env : here,    here, near, JEMPP_MODULES, "/usr/local/lib/jempp-0",
+                           JEMPP_MODULES_DEBIAN };
+    const size_t n_dir = sizeof dirs / sizeof *dirs;
+    for (size_t i = 0; i < n_dir; i++) {
         if (snprintf(path, sizeof path, "%s/jempp-%s.so", dirs[i], name) >= (int)sizeof path)
             continue;
         if (access(path, R_OK)) continue;
@@ -46,7 +49,15 @@ int module_load(const char *name, const char *symbol, void **function, Err *err)
         dlclose(lib);
         return err_set(err, ERR_DEV, "%s does not belong to this program", path);
     }
-    return err_set(err, ERR_DEV,
-                   "jempp-%s.so is neither in %s nor in %s: this build has no '%s' module", name,
-                   dirs[0], JEMPP_MODULES, name);
+    char list[2 * PATH_MAX];
+    size_t n = 0;
+    list[0] = 0;
+    for (size_t i = 0; i < n_dir; i++) {
+        size_t k = 0;
+        while (strcmp(dirs[k], dirs[i]) != 0) k++;
+        if (k < i || dirs[i] == near || n >= sizeof list) continue;
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", dirs[i]);
+    }
+    return err_set(err, ERR_DEV, "no jempp-%s.so in %s: the '%s' module is not installed", name,
+                   list, name);
 }
