@@ -9,7 +9,7 @@ export ASAN_OPTIONS=${ASAN_OPTIONS:-strict_string_checks=1:intercept_tls_get_add
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$(cd "$(dirname "$0")" && pwd)/lsan.txt:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
-export work
+export work XDG_CACHE_HOME=$work/cache                 # kernels are timed once for all tests, not for the user
 
 one() {         # one TEST: its line, and a line "PASSED FAILED" for the sum
     local t=$1 out rc ms p f s note='' start=$EPOCHREALTIME

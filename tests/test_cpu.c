@@ -983,6 +983,7 @@ static void wrn_28_10_needs_little_scratch(void **state) {
 
 static void the_search_for_kernels_is_shown_and_stops(void **state) {
     (void)state;
+    setenv("XDG_CACHE_HOME", "/dev/null", 1);               // nothing is known, nothing is kept
     search_is_shown_and_stops("cpu");
 }
 
@@ -992,6 +993,43 @@ static int has_bf16(void) {
     if (dev_open(&dev, "cpu", &(DevOpts){ .precision = PREC_BF16 }, NULL, &err)) return 0;
     dev_close(&dev);
     return 1;
+}
+
+// How many kernels are timed when a net is opened.
+static int timings(const char *dir, int mode) {
+    const NetSpec spec = { 10, 1, 3, 32, 10, NORM_BATCH, STEM_3X3 };
+    SearchSeen seen = { 0 };
+    const Events events = { .progress = search_progress, .ctx = &seen };
+    Dev dev;
+    Net net;
+    Pass p;
+    setenv("XDG_CACHE_HOME", dir, 1);
+    OK(dev_open(&dev, "cpu", &(DevOpts){ .threads = 1, .events = &events }, NULL, err));
+    OK(net_build(&net, &spec, err));
+    OK(net_alloc(&net, &dev, err));
+    OK(net_init(&net, 1, err));
+    OK(pass_open(&p, &net, 2, mode, err));
+    pass_close(&p);
+    net_free(&net);
+    dev_close(&dev);
+    return seen.reports;
+}
+
+static void timings_are_kept_in_a_cache(void **state) {
+    (void)state;
+    char dir[] = "/tmp/jempp_cache_XXXXXX", command[200];
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(timings(dir, MODE_INFER | RUN_FEW), 0); // one use does not wait for them
+    const int all = timings(dir, MODE_TRAIN);
+    assert_true(all > 3);
+    assert_int_equal(timings(dir, MODE_TRAIN), 0);
+    assert_int_equal(timings("/dev/null", MODE_TRAIN), all); // where nothing can be kept
+    snprintf(command, sizeof command, "sed -i 's/winograd\\|direct/other/' %s/jempp/cpu-*.txt",
+             dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(timings(dir, MODE_TRAIN), all);         // lines that are not ours do not count
+    snprintf(command, sizeof command, "rm -r %s", dir);
+    assert_int_equal(system(command), 0);
 }
 
 int main(void) {
@@ -1021,6 +1059,7 @@ int main(void) {
         cmocka_unit_test(winograd_leaves_the_rest_to_others),
         cmocka_unit_test(wrn_28_10_needs_little_scratch),
         cmocka_unit_test(the_search_for_kernels_is_shown_and_stops),
+        cmocka_unit_test(timings_are_kept_in_a_cache),
         cmocka_unit_test(inference_agrees),
     };
     const struct CMUnitTest half[] = {

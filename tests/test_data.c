@@ -876,6 +876,51 @@ static void the_list_names_a_file_that_is_cut_short(void **state) {
     assert_string_equal(info[at].damaged, "t10k-images-idx3-ubyte");
 }
 
+// What the list says about a set: the damaged file, or "" for a half that is whole.
+static void assert_listed(const char *name, Half half, const char *damaged) {
+    SetInfo info[16];
+    const int n = data_list(root, info, 16);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(info[i].name, name) != 0) continue;
+        assert_string_equal(info[i].damaged, damaged);
+        assert_int_equal(half == HALF_TEST ? info[i].test : info[i].train, !damaged[0]);
+        return;
+    }
+    fail_msg("%s is not listed", name);
+}
+
+static void cut_short(const char *name, int by) {
+    struct stat st;
+    assert_int_equal(stat(in_root(name), &st), 0);
+    assert_int_equal(truncate(in_root(name), st.st_size - by), 0);
+}
+
+static void the_list_names_cut_files_of_every_format(void **state) {
+    (void)state;
+    put_svhn(1);
+    assert_listed("svhn", HALF_TEST, "");
+    for (int by = 1; by < 300; by += 37) {
+        put_svhn(1);
+        cut_short(SVHN_FILE, by);
+        assert_listed("svhn", HALF_TEST, "test_32x32.mat");
+    }
+    put_cifar10();
+    assert_listed("cifar10", HALF_TRAIN, "");
+    cut_short("cifar-10-batches-bin/data_batch_3.bin", 1);
+    assert_listed("cifar10", HALF_TRAIN, "data_batch_3.bin");
+    uint8_t file[IMAGES];
+    put_mnist();
+    idx_images(file);
+    assert_int_equal(unlink(in_root(MNIST_IMAGES)), 0);
+    put_gz("mnist/t10k-images-idx3-ubyte.gz", file, sizeof file);
+    assert_listed("mnist", HALF_TEST, "");
+    for (int by = 1; by < 40; by++) {
+        put_gz("mnist/t10k-images-idx3-ubyte.gz", file, sizeof file);
+        cut_short("mnist/t10k-images-idx3-ubyte.gz", by);
+        assert_listed("mnist", HALF_TEST, "t10k-images-idx3-ubyte");
+    }
+}
+
 static void a_folder_is_stored_by_its_absolute_path(void **state) {
     (void)state;
     char name[256], here[512], want[300];
@@ -1035,6 +1080,7 @@ int main(void) {
         TEST(names_and_options_that_cannot_be_are_refused),
         TEST(the_list_says_which_halves_were_found),
         TEST(the_list_names_a_file_that_is_cut_short),
+        TEST(the_list_names_cut_files_of_every_format),
         TEST(a_folder_is_stored_by_its_absolute_path),
         TEST(published_cifar10_is_read_right),
         TEST(published_cifar100_is_read_right),

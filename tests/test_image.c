@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <zlib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -302,18 +303,26 @@ static void a_cmyk_jpeg_is_decoded(void **state) {
     free(data);
 }
 
-// A JPEG with an EXIF marker in front of everything but its first two bytes.
-static uint8_t *with_exif(const uint8_t *jpeg, size_t n, int orientation, int big, size_t *size) {
-    uint8_t exif[36] = "\xff\xe1\x00\x22"
-                       "Exif\0\0"; // 34 bytes follow the marker
-    uint8_t *t = exif + 10, *out = malloc(n + sizeof exif);
+enum { TIFF = 26 };
+
+// EXIF's contents: a TIFF header and a directory of one entry, in either byte order.
+static void put_tiff(uint8_t t[TIFF], int orientation, int big) {
     static const uint8_t little_tiff[] = { 'I', 'I',  42, 0, 8, 0, 0, 0, 1,
                                            0,   0x12, 1,  3, 0, 1, 0, 0, 0 },
                          big_tiff[] = {
                              'M', 'M', 0, 42, 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1
                          };
+    memset(t, 0, TIFF);
     memcpy(t, big ? big_tiff : little_tiff, sizeof big_tiff);
     t[big ? 19 : 18] = (uint8_t)orientation;
+}
+
+// A JPEG with an EXIF marker in front of everything but its first two bytes.
+static uint8_t *with_exif(const uint8_t *jpeg, size_t n, int orientation, int big, size_t *size) {
+    uint8_t exif[10 + TIFF] = "\xff\xe1\x00\x22"
+                              "Exif\0\0"; // 34 bytes follow the marker
+    uint8_t *out = malloc(n + sizeof exif);
+    put_tiff(exif + 10, orientation, big);
     memcpy(out, jpeg, 2);
     memcpy(out + 2, exif, sizeof exif);
     memcpy(out + 2 + sizeof exif, jpeg + 2, n - 2);
@@ -348,6 +357,98 @@ static void exif_says_which_side_is_up(void **state) {
             free(file);
         }
     free(data);
+}
+
+static void put_big_endian(uint8_t *p, uint32_t v) {
+    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
+}
+
+// A PNG with the chunk eXIf behind its header, which is 33 bytes long.
+static uint8_t *png_with_exif(const char *png, size_t n, int orientation, int big, size_t *size) {
+    uint8_t chunk[12 + TIFF] = "....eXIf";
+    put_big_endian(chunk, TIFF);
+    put_tiff(chunk + 8, orientation, big);
+    put_big_endian(chunk + 8 + TIFF, (uint32_t)crc32(0, chunk + 4, 4 + TIFF));
+    uint8_t *out = malloc(*size = n + sizeof chunk);
+    memcpy(out, png, 33);
+    memcpy(out + 33, chunk, sizeof chunk);
+    memcpy(out + 33 + sizeof chunk, png + 33, n - 33);
+    return out;
+}
+
+// A WebP in its extended form: VP8X with the flag for EXIF, the picture, EXIF.
+static uint8_t *webp_with_exif(const char *webp, size_t n, int orientation, int big, int w, int h,
+                               size_t *size) {
+    const uint8_t head[30] = { 'R',
+                               'I',
+                               'F',
+                               'F',
+                               0,
+                               0,
+                               0,
+                               0,
+                               'W',
+                               'E',
+                               'B',
+                               'P',
+                               'V',
+                               'P',
+                               '8',
+                               'X',
+                               10,
+                               0,
+                               0,
+                               0,
+                               8,
+                               0,
+                               0,
+                               0,
+                               (uint8_t)(w - 1),
+                               0,
+                               0,
+                               (uint8_t)(h - 1),
+                               0,
+                               0 };
+    uint8_t *out = calloc(1, *size = sizeof head + (n - 12) + 8 + TIFF), *at = out + sizeof head;
+    memcpy(out, head, sizeof head);
+    memcpy(at, webp + 12, n - 12);
+    at += n - 12;
+    memcpy(at, (uint8_t[8]){ 'E', 'X', 'I', 'F', TIFF }, 8);
+    put_tiff(at + 8, orientation, big);
+    for (int i = 0; i < 4; i++) out[4 + i] = (uint8_t)((*size - 8) >> 8 * i);
+    return out;
+}
+
+// The corners of 2 x 3 pixels tell the eight orientations apart.
+static void exif_counts_in_png_and_webp_too(void **state) {
+    (void)state;
+    static const char *const want[9] = { "123456", "123456", "214365", "654321", "563412",
+                                         "135246", "531642", "642531", "246135" };
+    Image small = { .w = 2, .h = 3, .c = 3, .p = malloc(18) };
+    for (int i = 0; i < 18; i++) small.p[i] = (uint8_t)('1' + i / 3);
+    char *png, *webp;
+    size_t n_png, n_webp;
+    assert_int_equal(image_write_png(&small, in_dir("a.png"), NULL), 0);
+    assert_int_equal(image_write_webp(&small, 1, 1, in_dir("a.webp"), NULL), 0);
+    assert_int_equal(file_read(in_dir("a.png"), 1 << 20, &png, &n_png, NULL), 0);
+    assert_int_equal(file_read(in_dir("a.webp"), 1 << 20, &webp, &n_webp, NULL), 0);
+    for (int o = 0; o <= 8; o++)
+        for (int i = 0; i < 4; i++) {
+            size_t n;
+            Image im;
+            Err err = { 0 };
+            uint8_t *file = i < 2 ? png_with_exif(png, n_png, o, i % 2, &n)
+                                  : webp_with_exif(webp, n_webp, o, i % 2, 2, 3, &n);
+            if (image_decode(&im, file, n, i < 2 ? "png" : "webp", 1, &err))
+                fail_msg("%s", err.msg);
+            assert_int_equal(im.w, o < 5 ? 2 : 3);
+            assert_memory_equal(im.p, want[o], 6);
+            image_free(&im);
+            free(file);
+        }
+    free(png);
+    free(webp);
+    image_free(&small);
 }
 
 static void no_exif_byte_crashes_the_reader(void **state) {
@@ -551,6 +652,7 @@ int main(void) {
         cmocka_unit_test(no_flipped_byte_crashes_the_jpeg_reader),
         cmocka_unit_test(a_cmyk_jpeg_is_decoded),
         cmocka_unit_test(exif_says_which_side_is_up),
+        cmocka_unit_test(exif_counts_in_png_and_webp_too),
         cmocka_unit_test(no_exif_byte_crashes_the_reader),
         cmocka_unit_test(a_still_webp_is_decoded_and_an_animation_refused),
         cmocka_unit_test(a_giant_jpeg_is_refused),

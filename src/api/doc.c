@@ -30,7 +30,7 @@ static const struct {
       "set by `mpirun` and `srun`: several processes that train one model (docs/scaling.md)" },
     { "JEMPP_MODULE_DIR", "where `jempp-cpu.so`, `jempp-cuda.so`, ... are looked for first" },
     { "XDG_DATA_HOME", "image sets are in its folder `jempp`; not set: `~/.local/share/jempp`" },
-    { "XDG_CACHE_HOME", "choices made by timing on a GPU are in its folder `jempp`; not set: "
+    { "XDG_CACHE_HOME", "kernel choices made by timing are kept in its folder `jempp`; not set: "
                         "`~/.cache/jempp`" },
     { "GOMP_SPINCOUNT", "how long waiting threads of the CPU spin before they sleep; not set, nor "
                         "`OMP_WAIT_POLICY`: 2000" },

@@ -200,8 +200,14 @@ static int jpeg_decode(Decoder *d) {
 
 // ---- WebP
 
+// The length that it says comes before the size of the picture, which may be a gigabyte.
 static int webp_decode(Decoder *d) {
     WebPBitstreamFeatures f;
+    const size_t whole = 8 + ((size_t)d->data[4] | (size_t)d->data[5] << 8 |
+                              (size_t)d->data[6] << 16 | (size_t)d->data[7] << 24);
+    if (d->n < whole)
+        return err_set(d->err, ERR_DATA, "%s: not a valid WebP: %zu bytes, expected %zu", d->name,
+                       d->n, whole);
     if (WebPGetFeatures(d->data, d->n, &f) != VP8_STATUS_OK)
         return err_set(d->err, ERR_DATA, "%s: not a valid WebP", d->name);
     if (f.has_animation)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE_PAGE = 2 << 20, MAX_LINE = 96 };
+enum { HUGE_PAGE = 2 << 20 };
 
 int cpu_ready(Dev *dev) {
     if (dev->err.kind) return 0;
@@ -59,51 +59,6 @@ void cpu_reserve_scratch(Dev *dev, size_t bytes) {
 }
 
 // ---- choices made by timing ---------------------------------------------------------------------
-
-int cpu_choice(const Cpu *cpu, const char *key) {
-    const size_t n = strlen(key);
-    for (const char *s = cpu->tuning; s && *s; s = strchr(s, '\n') + 1) // every line has its end
-        if (!strncmp(s, key, n) && !strncmp(s + n, " = ", 3)) return s[n + 3] == 'w';
-    return -1;
-}
-
-void cpu_choose(Dev *dev, const char *key, int winograd) {
-    Cpu *cpu = cpu_of(dev);
-    const size_t old = cpu->tuning ? strlen(cpu->tuning) : 0;
-    char *text = realloc(cpu->tuning, old + MAX_LINE);
-    if (!text) {
-        err_set(&dev->err, ERR_MEM, "out of memory for the kernel choices");
-        return;
-    }
-    snprintf(text + old, MAX_LINE, "%s = %s\n", key, winograd ? "winograd" : "direct");
-    cpu->tuning = text;
-}
-
-// Takes over choices made earlier. The text comes out of a file: a line counts only if it is
-// exactly what we would have written.
-static void choices_read(Dev *dev, const char *text) {
-    for (const char *end; text && *text; text = *end ? end + 1 : end) {
-        end = strchrnul(text, '\n');
-        char line[MAX_LINE], again[2 * MAX_LINE], key[MAX_LINE], dir[4], type[6] = "", how[9];
-        int h, w, in, out, k, s, p, used = 0;
-        const size_t n = (size_t)(end - text);
-        if (n >= sizeof line) continue;
-        memcpy(line, text, n);
-        line[n] = 0;
-        if (sscanf(line, "%3[a-z] %6dx%6d %6d-%6d k%4d s%4d p%4d%n", dir, &h, &w, &in, &out, &k, &s,
-                   &p, &used) != 8)
-            continue;
-        if (!strncmp(line + used, " bf16", 5)) strcpy(type, " bf16");
-        if (sscanf(line + used + strlen(type), " = %8[a-z]", how) != 1) continue;
-        if (strcmp(dir, "fwd") && strcmp(dir, "dx") && strcmp(dir, "dw")) continue;
-        if (strcmp(how, "winograd") && strcmp(how, "direct")) continue;
-        snprintf(key, sizeof key, "%s %dx%d %d-%d k%d s%d p%d%s", dir, h, w, in, out, k, s, p,
-                 type);
-        snprintf(again, sizeof again, "%s = %s", key, how);
-        if (strcmp(line, again) || cpu_choice(cpu_of(dev), key) >= 0) continue;
-        cpu_choose(dev, key, how[0] == 'w');
-    }
-}
 
 static const char *tuning(Dev *dev) {
     const Cpu *cpu = cpu_of(dev);
@@ -176,7 +131,9 @@ static void cpu_open(Dev *dev, const DevOpts *o) {
     cpu_conv_version(version, sizeof version);
     snprintf(cpu->about, sizeof cpu->about, "%d thread%s, %s, oneDNN %s", dev->threads,
              dev->threads == 1 ? "" : "s", cpu->k->isa, version);
-    choices_read(dev, o->tuning);
+    if (choices_read(&cpu->tuning, o->tuning))
+        err_set(&dev->err, ERR_MEM, "out of memory for the kernel choices");
+    cpu_cache_read(dev);
     cpu_conv_start(dev);
 }
 
@@ -184,9 +141,12 @@ static void cpu_close(Dev *dev) {
     Cpu *cpu = cpu_of(dev);
     if (!cpu) return;
     cpu_conv_stop(dev);
+    cpu_cache_write(cpu);
     dev->be.free(dev, cpu->partial);
     dev->be.free(dev, cpu->scratch);
     free(cpu->tuning);
+    free(cpu->cached);
+    free(cpu->cache);
     free(cpu);
     dev->impl = NULL;
 }

@@ -37,7 +37,9 @@ typedef struct {
     ConvChoice     conv;
     int            half;               // activations are bf16
     size_t         elem;               // bytes of an activation's element
-    char          *tuning;             // choices made, lines "fwd 32x32 16-160 k3 s1 p1 = winograd"
+    char          *tuning;             // choices in use (cpu_tune.c)
+    char          *cached, *cache;     // those of earlier timings; the file they are kept in
+    int            timed;              // cached has new ones
     char           about[96];
     float         *partial;            // sums of one image each, to be added in a fixed order
     size_t         n_partial;
@@ -58,9 +60,14 @@ int cpu_ready(Dev *dev);
 // Make room for partial sums of a tensor of this shape; for a convolution's scratch.
 void cpu_reserve_partial(Dev *dev, const Tensor *shape);
 void cpu_reserve_scratch(Dev *dev, size_t bytes);
-// The choice made for a key: 1 Winograd, 0 direct, -1 none yet.
-int  cpu_choice(const Cpu *cpu, const char *key);
-void cpu_choose(Dev *dev, const char *key, int winograd);
+
+// cpu_tune.c. The choice that a text has for a key: 1 Winograd, 0 direct, -1 none.
+int  choice_find(const char *text, const char *key);
+// Adds one, or all lines of another text that are whole; nonzero: out of memory.
+int  choice_add(char **text, const char *key, int winograd);
+int  choices_read(char **text, const char *from);
+void cpu_cache_read(Dev *dev);
+void cpu_cache_write(const Cpu *cpu);
 
 // cpu_ops.c and cpu_pool.c (operations for the table) and cpu_stem.c, compiled for each instruction
 // set.
