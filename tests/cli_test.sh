@@ -118,6 +118,12 @@ expect 0 'samples.png: 10 images' sample run --from centres
 expect 0 'log p(x)+c' predict run grid.png
 expect 1 'nosuch.png' predict run grid.png nosuch.png
 grep -q '^grid.png ' out || bad "a picture that is there was not answered"
+expect 1 'grid.png: not a safetensors file, or a truncated one' train --data shapes --init grid.png --out noinit
+[ ! -e noinit ] || bad "train --init with a picture left a folder"
+expect 1 'no checkpoint to resume from' train --resume --out "$(mkdir mine; touch mine/a; echo mine)"
+[ "$(ls mine)" = a ] || bad "train --resume changed a folder that is no run"
+mkdir -p $'lines/a\nb' lines/c && cp grid.png $'lines/a\nb/1.png' && cp grid.png lines/c/1.png
+expect 1 'class 0 has a line break in its name' data check folder:lines
 mkdir pics && cp grid.png pics/a.png && echo no >pics/b.png
 expect 1 'b.png: 3 bytes, expected a PNG' predict run pics grid.png
 grep -q '^pics/a.png ' out && grep -q '^grid.png ' out || bad "predict of a folder"

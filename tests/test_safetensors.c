@@ -279,9 +279,9 @@ static void no_flipped_byte_crashes_the_reader(void **state) {
 static void a_header_longer_than_the_file_or_the_bound_is_refused(void **state) {
     (void)state;
     put_file("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10);
-    assert_file_refused("header would have 18446744073709551615 bytes, expected at most 2");
+    assert_file_refused("a truncated one: its header is longer than the file");
     put_file("\3\0\0\0\0\0\0\0{}", 10);
-    assert_file_refused("header would have 3 bytes, expected at most 2");
+    assert_file_refused("a truncated one: its header is longer than the file");
     put_file("\1\xe1\xf5\5\0\0\0\0", 8);             // 100,000,001 in a file that is long enough
     assert_int_equal(truncate(path, 100000100), 0);
     assert_file_refused("expected at most 100000000");

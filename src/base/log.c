@@ -85,7 +85,8 @@ static void draw(const Progress *p, const char *text, int at_end) {
              (unsigned long long)p->total, p->unit);
     if (rate > 0 && (at_end || spent > 0.5)) { // before, it says little
         char t[32];
-        snprintf(speed, sizeof speed, rate < 1000 ? "%.3g %s/s" : "%.0f %s/s", rate, p->unit);
+        if (spent > 0.05)
+            snprintf(speed, sizeof speed, rate < 1000 ? "%.3g %s/s" : "%.0f %s/s", rate, p->unit);
         format_time(t, at_end ? spent : (double)to_go / rate);
         snprintf(time, sizeof time, at_end ? "in %s" : "%s left", t);
     }

@@ -137,13 +137,14 @@ static int read_header(St *st, Err *err) {
                        st->path, st->reader.size);
     uint64_t n;
     read_bytes(&st->reader, &n, sizeof n);
-    const uint64_t rest = st->reader.size - 8, most = rest < MAX_HEADER ? rest : MAX_HEADER;
-    if (n > most)
-        return err_set(
-            err, ERR_DATA,
-            "%s: not a safetensors file, or a truncated one: its header would have %" PRIu64
-            " bytes, expected at most %" PRIu64,
-            st->path, n, most);
+    if (n > st->reader.size - 8)
+        return err_set(err, ERR_DATA,
+                       "%s: not a safetensors file, or a truncated one: its header is longer than "
+                       "the file",
+                       st->path);
+    if (n > MAX_HEADER)
+        return err_set(err, ERR_DATA, "%s: a header of %" PRIu64 " bytes, expected at most %d",
+                       st->path, n, (int)MAX_HEADER);
     char *text = malloc((size_t)n + 1);
     if (!text) return err_set(err, ERR_MEM, "%s: out of memory for %" PRIu64 " bytes", st->path, n);
     read_bytes(&st->reader, text, (size_t)n);

@@ -89,6 +89,9 @@ static int folder_classes(Set *s, const char *dir, Err *err) {
     for (int i = 0; s->class_name && i < found.n; i++)
         s->class_name[i] = arena_strdup(&s->arena, found.name[i]);
     arena_free(&found.arena);
+    for (int i = 0; s->class_name && i < s->classes; i++)
+        if (s->class_name[i] && strchr(s->class_name[i], '\n'))
+            return err_set(err, ERR_DATA, "%s: class %d has a line break in its name", dir, i);
     if (s->classes < 1 || s->classes > MAX_CLASSES)
         return err_set(err, ERR_DATA, "%s: %d subfolders, expected one per class, 1 to %d", dir,
                        s->classes, MAX_CLASSES);

@@ -177,6 +177,18 @@ static int start_weights(TrainRun *r, Err *err) {
     return rc;
 }
 
+// What is no model is found before anything that takes time.
+static int check_init(const TrainRun *r, Err *err) {
+    char path[RUN_PATH];
+    St st;
+    NetSpec spec;
+    if (!r->cfg.init[0] || r->cfg.resume) return 0;
+    if (run_model_path(path, r->cfg.init, err) || model_file_open(&st, path, err)) return -1;
+    const int rc = model_file_spec(&st, &spec, err);
+    st_close(&st);
+    return rc;
+}
+
 static void introduce(const TrainRun *r, const char *note) {
     const Trainer *t = &r->t;
     char length[64];
@@ -234,7 +246,9 @@ static int fit_open(TrainRun *r, Err *err) {
     char path[RUN_PATH], *tuning = NULL;
     int rc = comm_agree(r->comm, run_writes(r) ? open_folder(r, path, &tuning, err) : 0, err);
     if (!rc) rc = run_share_folder(r, &tuning, err);
-    if (!rc) rc = config_check(&r->cfg, err) || run_fid_check(r, err) || load_data(r, err);
+    if (!rc)
+        rc = config_check(&r->cfg, err) || run_fid_check(r, err) || check_init(r, err) ||
+             load_data(r, err);
     rc = comm_agree(r->comm, rc, err) || run_same_images(r, err) ||
          run_open_devices(r, open_device, tuning, err);
     free(tuning);
@@ -287,7 +301,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     r->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = run_open_ranks(r, err) || fit_open(r, err);
-    if (rc && r->lock >= 0 && !c->resume) run_folder_drop(r->out);
+    if (rc && r->lock >= 0) run_folder_drop(r->out);
     if (!rc) rc = fit_loop(r, &result->stopped, err);
     if (!rc) rc = comm_agree(r->comm, run_saved(r, err), err);
     if (r->log.f) fflush(r->log.f);

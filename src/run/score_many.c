@@ -215,6 +215,7 @@ static int bulk_run(Bulk *b, const char *const *name, int n_name, const char *ou
     b->m->dev.events = b->ev;
     int rc = bulk_open(b, name, n_name, err);
     if (!rc && out) rc = bulk_file(b, out, err);
+    if (!rc && out) tell_progress(b->ev, 0, b->total, "images", "");
     for (int i = 0; !rc && i < b->n_source; i++) rc = score_source(b, &b->source[i], err);
     if (!rc && out) rc = score_file_close(&b->file, err);
     else if (b->file.m) score_file_cancel(&b->file);
