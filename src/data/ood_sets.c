@@ -1,5 +1,6 @@
 // ood_sets.c - see ood_sets.h.
 #include "data/ood_sets.h"
+#include "base/loop.h"
 #include "base/rng.h"
 #include "data/formats.h"
 #include <math.h>
@@ -19,10 +20,12 @@ static int made_kind(const char *name) {
 
 static uint8_t to_byte(double v) { return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : lrint(v)); }
 
-static void fill_noise(Set *s, Made kind, Rng key) {
+static int fill_noise(Set *s, Made kind, Rng key, const Events *ev, Err *err) {
     const size_t plane = (size_t)s->side * (size_t)s->side, dim = (size_t)s->c * plane;
+    Loop loop = loop_begin(ev, 0, "", "");
     #pragma omp parallel for
     for (size_t i = 0; i < s->n; i++) {
+        if (loop_stopped(&loop)) continue;
         Rng k = key;
         k.step = (uint32_t)i;                            // a picture is the same whatever the count
         for (size_t j = 0; j < dim; j++) {
@@ -32,6 +35,7 @@ static void fill_noise(Set *s, Made kind, Rng key) {
                                     : (uint8_t)rng_below(k, at, 256);
         }
     }
+    return loop_end(&loop, err);
 }
 
 // Stored as bytes as all pictures are: halves go to the even neighbour.
@@ -44,7 +48,7 @@ static void fill_interp(Set *s, const Set *in, Rng key) {
     }
 }
 
-static int make_up(Set *s, Made kind, const Set *in, size_t limit, uint64_t seed, Err *err) {
+static int make_up(Set *s, Made kind, const Set *in, size_t limit, const DataOpts *o, Err *err) {
     size_t n = kind == INTERP ? in->n - APART : OOD_PICTURES;
     if (kind == INTERP && in->n <= APART)
         return err_set(err, ERR_ARG, "interp: %s has %zu pictures, expected more than %d", in->name,
@@ -53,10 +57,10 @@ static int make_up(Set *s, Made kind, const Set *in, size_t limit, uint64_t seed
     *s = (Set){ .c = in->c, .side = in->side, .classes = 1 };
     snprintf(s->from, sizeof s->from, "synthetic");
     if (number_names(s, err) || set_alloc(s, n, err)) return -1;
-    const Rng key = { .seed = seed, .stream = RNG_EVAL, .sub = (uint32_t)kind + 1 };
-    if (kind == INTERP) fill_interp(s, in, key);
-    else fill_noise(s, kind, key);
-    return 0;
+    const Rng key = { .seed = o->seed, .stream = RNG_EVAL, .sub = (uint32_t)kind + 1 };
+    if (kind != INTERP) return fill_noise(s, kind, key, o->events, err);
+    fill_interp(s, in, key);
+    return stopped(o->events, err);
 }
 
 static int read_set(Set *s, const char *name, const Set *in, const DataOpts *o, Err *err) {
@@ -69,8 +73,8 @@ static int read_set(Set *s, const char *name, const Set *in, const DataOpts *o, 
 int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o, Err *err) {
     const int kind = made_kind(name);
     *s = (Set){ 0 };
-    int rc = kind < N_MADE ? make_up(s, (Made)kind, in, limit, o->seed, err)
-                           : read_set(s, name, in, o, err);
+    int rc =
+        kind < N_MADE ? make_up(s, (Made)kind, in, limit, o, err) : read_set(s, name, in, o, err);
     if (!rc && (s->c != in->c || s->side != in->side))
         rc = err_set(err, ERR_ARG,
                      "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name,
