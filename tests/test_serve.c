@@ -143,7 +143,7 @@ static void a_client_that_asks_once_does_not_wait_for_all_of_another(void **stat
     for (; (job = queue_take(&q, NULL, 1)) != mine; before++) free(job);
     free(mine);
     assert_int_equal(before, 1);
-    mine = add(&q, &modest, JOB_PREDICT, 0);                // and again, not as a reward for waiting
+    mine = add(&q, &modest, JOB_PREDICT, 0);     // and again
     for (before = 0; (job = queue_take(&q, NULL, 1)) != mine; before++) free(job);
     free(mine);
     assert_in_range(before, 0, 1);

@@ -26,8 +26,8 @@ typedef struct {
     char host[256];                     // as --host says
     char machine[256];                  // the machine's own name
     char token[40];                     // "": none is needed
-    char cookie[40];                    // the name of the cookie that carries it: servers on two ports
-                                        // of one machine share their cookies
+    char cookie[40];                    // the name of the cookie that carries it: random, because
+                                        // servers on two ports of a machine share their cookies
 } Guard;
 
 // Draws a token where one is needed.
