@@ -7,7 +7,7 @@ for so in "${JEMPP_MODULE_DIR:-build}"/jempp-*.so; do
     [ -f "$so" ] || continue
     names=$(nm -D --defined-only "$so" | awk '{ print $3 }' | tr '\n' ' ')
     entry=jempp_backend
-    case $so in */jempp-plot.so) entry=jempp_plot ;; */jempp-serve.so) entry=jempp_http ;; esac
+    case $so in */jempp-plot.so) entry=jempp_plot ;; */jempp-serve.so) entry=jempp_http ;; */jempp-mpi.so) entry=jempp_comm ;; esac
     [ "$names" = "$entry " ] || { echo "$so exports: $names" && rc=1; }
 done
 
