@@ -256,8 +256,7 @@ char *jempp_fid(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
                    : fid_statistics(&o->cfg, o->file[0], &events, &e);
     else if (*out) err_set(&e, ERR_ARG, "with --out, expected one set of images; found two");
     else
-        err_set(&e, ERR_ARG,
-                "fid: expected images and their reference, or --out; found '%s' alone",
+        err_set(&e, ERR_ARG, "fid: expected images and their reference, or --out; found '%s' alone",
                 o->n_file ? o->file[0] : "");
     if (!text) api_fail(err, &e);
     return text;

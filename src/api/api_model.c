@@ -38,8 +38,8 @@ Jempp *jempp_open(const JemppOptions *o, const char *path, JemppErr *err) {
     Err e = { 0 };
     Jempp *j = calloc(1, sizeof *j);
     if (!j) err_set(&e, ERR_MEM, "out of memory for a model");
-    else if (!(o->command->bit & (CMD_SAMPLE | CMD_EVAL) ? model_open_shared : model_open)(
-                 j, &o->cfg, path, &e))
+    else if (!(o->command->bit & (CMD_SAMPLE | CMD_EVAL) ? model_open_shared
+                                                         : model_open)(j, &o->cfg, path, &e))
         return j;
     free(j);
     api_fail(err, &e);
