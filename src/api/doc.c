@@ -29,6 +29,7 @@ static const struct {
       "`SLURM_STEP_NUM_TASKS",
       "set by `mpirun` and `srun`: several processes that train one model (docs/scaling.md)" },
     { "JEMPP_MODULE_DIR", "where `jempp-cpu.so`, `jempp-cuda.so`, ... are looked for first" },
+    { "TMPDIR", "where ranks other than 0 keep temporary files of `eval`; not set: `/tmp`" },
     { "XDG_DATA_HOME", "image sets are in its folder `jempp`; not set: `~/.local/share/jempp`" },
     { "XDG_CACHE_HOME", "kernel choices made by timing are kept in its folder `jempp`; not set: "
                         "`~/.cache/jempp`" },
