@@ -115,14 +115,16 @@ int comm_agree(Comm *c, int rc, Err *err) {
         if (all[r]) first = r;
     free(all);
     if (c->err.kind) return rc ? rc : comm_check(c, err);
+    const int again = c->agreed;                            // it was agreed upon further down
+    c->agreed = first >= 0;
     if (first < 0) return 0;
     // its message to all, by way of everybody's: no other operation sends from a rank that is not 0
     Err why = mine ? *err : (Err){ 0 }, *every = calloc((size_t)c->size, WORD);
     if (every) comm_gather(c, &why, every, WORD);
     if (every) why = every[first];
     free(every);
-    c->agreed = 1;
     *err = (Err){ 0 };
+    if (again) return err_set(err, why.kind, "%s", why.msg);
     return err_set(err, why.kind ? why.kind : ERR_DEV, "rank %d of %d: %.960s", first, c->size,
                    why.msg);
 }

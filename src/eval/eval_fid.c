@@ -253,10 +253,11 @@ static int compare(Samples *s, Err *err) {
         return -1;
     warn_of_bias(s);
     int rc = feature_set(&f, s->net, &source, 1, s->e->ev, err);
-    if (!rc)
+    const int figures = !comm_rank(s->e->m->comm);          // others may have no reference
+    if (!rc && figures)
         rc = fid_figures(&s->result.figures, &f, &s->e->fid_reference, eval_seed(s->e), s->e->ev,
                          err);
-    if (!rc && s->e->use->per_class) rc = distances_by_class(s, &f, err);
+    if (!rc && figures && s->e->use->per_class) rc = distances_by_class(s, &f, err);
     feature_set_free(&f);
     source_close(&source);
     return rc;
@@ -267,8 +268,8 @@ static int evaluate(Evaluation *e, FeatureNet *net, const char *from, int n, Fid
     Samples s = { .e = e, .net = net, .from = from, .dim = tensor_len(&e->m->net.act[0]), .n = n };
     s.result = (FidImages){ .there = 1, .steps = NAN, .confident = 1, .nearest = "" };
     int rc = draw(&s, err);
-    // rank 0 has the reference, and whatever follows from a comparison
-    if (!rc && !comm_rank(e->m->comm)) rc = compare(&s, err) || write_nearest(&s, err);
+    if (!rc) rc = compare(&s, err);
+    if (!rc && !comm_rank(e->m->comm)) rc = write_nearest(&s, err);
     rc = comm_agree(e->m->comm, rc, err);
     arena_free(&s.arena);
     if (!rc) *result = s.result;

@@ -78,13 +78,14 @@ static int buffer_images(const TrainRun *r, ImageSource *s, Err *err) {
 static int measure(TrainRun *r, double *fid, Err *err) {
     ImageSource s;
     FeatureSet f = { 0 };
-    if ((!r->fid && fid_open(r, err)) || buffer_images(r, &s, err)) return -1;
+    const int open = (!r->fid && fid_open(r, err)) || buffer_images(r, &s, err);
+    if (comm_agree(r->comm, open, err)) return -1;
     int rc = feature_set(&f, &r->fid->net, &s, 0, r->ev, err);
     if (!rc && run_writes(r))
         rc = frechet_distance(fid, &f.moments, &r->fid->reference.moments, err);
     feature_set_free(&f);
     source_close(&s);
-    return rc;
+    return comm_agree(r->comm, rc, err);
 }
 
 double run_fid(TrainRun *r) {
