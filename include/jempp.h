@@ -171,8 +171,8 @@ JEMPP_API char *jempp_fid(const JemppOptions *o, const JemppEvents *ev, JemppErr
 JEMPP_API char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 // Writes a run's figures and its page (the option out, else report.html in the folder).
 JEMPP_API char *jempp_report(const JemppOptions *o, JemppErr *err);
-// Serves a live page and a JSON API of the run, folder of runs or model that the options name, until
-// ev->stop is nonzero. Its address is reported by ev->line.
+// Serves a live page and a JSON API of the run, folder of runs or model that the options name,
+// until ev->stop is nonzero. Its address is reported by ev->line.
 JEMPP_API int   jempp_serve(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 
 #ifdef __cplusplus

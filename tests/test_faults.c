@@ -237,7 +237,7 @@ static void copy_all(const char *from, const char *to) {
 
 // ---- tests
 
-// Each allocation is made to fail in turn; under the sanitizers, where that takes minutes, each third.
+// Each allocation is made to fail in turn; under the sanitizers, which take minutes, each third.
 #ifdef __SANITIZE_ADDRESS__
 enum { EVERY = 3 };
 #else

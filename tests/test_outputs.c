@@ -26,7 +26,7 @@ static uint8_t *contents(const char *path, size_t *n) {
     return (uint8_t *)data;
 }
 
-// ---- a reader of messages, for the tests alone ---------------------------------------------------
+// ---- a reader of messages, for the tests alone --------------------------------------------------
 
 typedef struct {
     const uint8_t *p, *end;
@@ -93,7 +93,7 @@ static int count_fields(Span b, int field) {
     return n;
 }
 
-// ---- messages ------------------------------------------------------------------------------------
+// ---- messages -----------------------------------------------------------------------------------
 
 static void messages_are_those_of_the_specification(void **state) {
     (void)state;
@@ -113,7 +113,7 @@ static void messages_are_those_of_the_specification(void **state) {
     proto_free(&m);
 }
 
-// ---- event files ---------------------------------------------------------------------------------
+// ---- event files --------------------------------------------------------------------------------
 
 static uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; }
 
@@ -200,7 +200,7 @@ static void a_second_of_two_sessions_gives_two_files(void **state) {
     assert_non_null(strstr(why.msg, "nothing.png"));
 }
 
-// ---- ONNX ----------------------------------------------------------------------------------------
+// ---- ONNX ---------------------------------------------------------------------------------------
 
 static const char *const names[] = { "cat", "a \"b\", c" };
 
@@ -268,7 +268,7 @@ static void an_onnx_file_has_the_graph_that_onnx_wants(void **state) {
     dev_close(&m.dev);
 }
 
-// ---- scores --------------------------------------------------------------------------------------
+// ---- scores -------------------------------------------------------------------------------------
 
 static const float LOGITS[] = { 2, 0 }; // p = 1 / (1 + e^-1) at temperature 2; LogSumExp 2.126928
 

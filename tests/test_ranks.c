@@ -200,7 +200,7 @@ static void gradients_of_parts(Run *run, Trainer *t) {
     comm_gather(comm, own, all, n * sizeof *own);
     compute_gradients(t);
     for (size_t i = 0; i < n; i++) {
-        double sum = 0;                                      // of gradients of each part's mean loss
+        double sum = 0;                                     // of gradients of each part's mean loss
         for (int r = 0; r < run->ranks; r++)
             sum += (double)all[(size_t)r * n + i] * t->cfg.batch / t->rows;
         own[i] = (real)(sum / run->ranks);

@@ -611,10 +611,10 @@ static void without_the_module_the_page_says_so(void **state) {
         err = (Err){ 0 };
         char *said = report_write(dir, "", &err);
         assert_non_null(said);
-        assert_non_null(strstr(said, "plots are left out: jempp-plot.so"));
+        assert_non_null(strstr(said, "plots are left out: no jempp-plot.so"));
         free(said);
         char *html = page_text("report.html");
-        assert_non_null(strstr(html, "The picture is left out: jempp-plot.so"));
+        assert_non_null(strstr(html, "The picture is left out: no jempp-plot.so"));
         free(html);
     } else {
         print_message("one is installed: it was used\n");

@@ -1,5 +1,5 @@
-// digest.h - what MD5 and SHA-256 share: data goes through a function in blocks of 64 bytes, and the
-// last of them ends with the length.
+// digest.h - what MD5 and SHA-256 share: data goes through a function in blocks of 64 bytes, and
+// the last of them ends with the length.
 #ifndef DIGEST_H
 #define DIGEST_H
 #include <stddef.h>

@@ -28,7 +28,7 @@ static void own_dir(char dir[PATH_MAX]) {
 }
 
 // Before the place that was compiled in comes the one near the program, so that an installed tree
-// may be moved; after it the usual ones, for a library that was installed without modules (a wheel).
+// may be moved; after it the usual ones, for a library installed without modules (a wheel).
 int module_load(const char *name, const char *symbol, void **function, Err *err) {
     char here[PATH_MAX], near[PATH_MAX + 64], path[PATH_MAX + 128];
     own_dir(here);

@@ -64,7 +64,8 @@ int cli_print(char *text, const JemppErr *err) {
 }
 
 JemppEvents cli_events(void) {
-    JemppEvents ev = jempp_rank() ? (JemppEvents){ 0 } : jempp_terminal(stderr);
+    JemppEvents ev = { 0 };
+    if (!jempp_rank()) ev = jempp_terminal(stderr);
     ev.stop = stop_asked;
     return ev;
 }

@@ -27,8 +27,9 @@ AS_WIDE_AS_INT(SampleBy);
 enum {
     TRAIN = CMD_TRAIN, SAMPLE = CMD_SAMPLE, EXPORT = CMD_EXPORT, BENCH = CMD_BENCH, DATA = CMD_DATA,
     EVAL = CMD_EVAL, REPORT = CMD_REPORT, PREDICT = CMD_PREDICT, NETS = TRAIN | BENCH | CMD_INFO,
-    SERVE = CMD_SERVE, MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT | SERVE, INFO = CMD_INFO, FID = CMD_FID,
-    DEVICES = NETS | MODELS | FID, JSONS = BENCH | DATA | EVAL | INFO | FID | CMD_PREDICT
+    SERVE = CMD_SERVE, MODELS = SAMPLE | EXPORT | EVAL | CMD_PREDICT | SERVE, INFO = CMD_INFO,
+    FID = CMD_FID, DEVICES = NETS | MODELS | FID,
+    JSONS = BENCH | DATA | EVAL | INFO | FID | CMD_PREDICT
 };
 
 const OptRow config_rows[] = {
@@ -44,7 +45,8 @@ const OptRow config_rows[] = {
       "folder of image sets: searched first, and where downloads go" },
     { "out", T_TEXT, AT(out), "", 0, 0, "PATH",
       TRAIN | SAMPLE | EVAL | REPORT | PREDICT | FID | MAY_CHANGE, "run",
-      "output: a run folder, an image file, a page, scores or statistics; empty: a name is chosen" },
+      "output: a run folder, an image file, a page, scores or statistics; empty: a name is "
+      "chosen" },
     { "init", T_TEXT, AT(init), "", 0, 0, "MODEL", TRAIN | MAY_CHANGE, "run",
       "start from the weights of this run or model" },
     { "resume", T_FLAG, AT(resume), "off", 0, 1, NULL, TRAIN | MAY_CHANGE, "run",
@@ -72,8 +74,8 @@ const OptRow config_rows[] = {
       TRAIN | SAMPLE | EVAL | BENCH | MAY_CHANGE, "run",
       "allow several ranks on one GPU, with sums through MPI (for tests)" },
     { "ranks", T_INT, AT(ranks), "0", 0, 65536, NULL, INFO | BENCH, "run",
-      "info: memory and traffic of each of N ranks; bench: 1 measures what NCCL adds to the step of "
-      "one GPU" },
+      "info: memory and traffic of each of N ranks; bench: 1 measures what NCCL adds to the step "
+      "of one GPU" },
 
     { "model", T_TEXT, AT(model), "wrn-28-10", 0, 0, "NAME", NETS, "network",
       "wide residual network wrn-DEPTH-WIDTH with DEPTH = 6n + 4" },

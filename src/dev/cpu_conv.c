@@ -349,8 +349,8 @@ static int time_winograd(Dev *dev, const Conv *c, int dir, const char *key,
 }
 
 // Inference of few images does not wait for timings. Measured on 8 images of each of Inception's
-// shapes, ours is 2.3 to 3.2 times as fast as oneDNN's from 35x35 pixels on, and equal at 8x8, where
-// filters weigh most; with it a single image of WRN-16-4 takes 6.9 ms, not 9.4.
+// shapes, ours is 2.3 to 3.2 times as fast as oneDNN's from 35x35 pixels on, and equal at 8x8,
+// where filters weigh most; with it a single image of WRN-16-4 takes 6.9 ms, not 9.4.
 static int winograd_pays(const Conv *c) { return c->y.h * c->y.w >= 256; }
 
 // Whether to use our Winograd kernel; the batch size is no part of the question.

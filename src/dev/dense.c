@@ -14,7 +14,7 @@ enum { COLS = 8, MAX_ROWS = 12, DEPTH = 256, STRIP = 48, BLOCK_COLS = 512 };
 
 // ---- kernels, one for each instruction set -----------------------------------------------------
 
-// c[ROWS][COLS], rows ldc apart, += scale * sum over k of a[k][i] b[k][j], in vectors of WIDE numbers.
+// c[ROWS][COLS], rows ldc apart, += scale * sum over k of a[k][i] b[k][j], in vectors of WIDE.
 #define TILE(NAME, TARGET, ROWS, WIDE)                                                             \
     typedef double NAME##_vec __attribute__((vector_size(8 * WIDE), aligned(8), may_alias));       \
     TARGET static void NAME(size_t k, const double *a, const double *b, double scale, double *c,   \

@@ -1,9 +1,10 @@
 // singular.c - singular values of a dense matrix, see dense.h.
 //
-// Two stages, so that nearly all the work is matrix products and threads meet hundreds of times, not
-// thousands: blocks of Householder reflections from both sides leave BAND diagonals above the main
-// one; reflections of BAND rows or columns then chase what is beyond the first of them down the
-// diagonal and out of the matrix. Implicit QL finds the values of the two diagonals that remain.
+// Two stages, so that nearly all the work is matrix products and threads meet hundreds of times,
+// not thousands: blocks of Householder reflections from both sides leave BAND diagonals above the
+// main one; reflections of BAND rows or columns then chase what is beyond the first of them down
+// the diagonal and out of the matrix. Implicit QL finds the values of the two diagonals that
+// remain.
 #include "base/arena.h"
 #include "dev/dense.h"
 #include <float.h>

@@ -42,12 +42,12 @@ typedef struct {
 
 // What takes every pair of images; `kid` and `prdc` may be NULL.
 // KID is the unbiased squared maximum mean discrepancy with the kernel (x.y / dim + 1)^3. Subsets
-// are of KID_SUBSET images or, where a set is smaller, of that many. Of the larger set, `all` has as
-// many images, chosen by seed, as the smaller one has.
+// are of KID_SUBSET images or, where a set is smaller, of that many. Of the larger set, `all` has
+// as many images, chosen by seed, as the smaller one has.
 // Precision and its relatives tell whether samples lie among real images and the other way round:
-// within the distance of a point's k-th neighbour in its own set. Both sets have more than k images.
-int  compare_pairs(Kid *kid, Prdc *prdc, const float *sample, size_t n, const float *reals, size_t m,
-                   int dim, const PairOpts *o, const Events *ev, Err *err);
+// within the distance of a point's k-th neighbour in its own set, which has more than k images.
+int  compare_pairs(Kid *kid, Prdc *prdc, const float *sample, size_t n, const float *reals,
+                   size_t m, int dim, const PairOpts *o, const Events *ev, Err *err);
 // 0, or -1 where a number is not finite.
 int  check_features(const float *x, size_t n, int dim, Err *err);
 

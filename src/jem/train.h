@@ -91,7 +91,7 @@ void gather_batches(Trainer *t);                    // data set -> labelled and 
 void run_chains(Trainer *t);                        // PYLD on the sampled batch: x_0 -> x_q
 void share_chains(Trainer *t);                      // starts to collect all ranks' x_q
 void attack_labelled(Trainer *t);                   // adversarial training: PGD
-void compute_gradients(Trainer *t);                 // forward, loss head, backward; sums of all ranks
+void compute_gradients(Trainer *t);                 // forward, loss head, backward; sum over ranks
 void sam_gradients(Trainer *t);                     // the same at the perturbed weights instead
 void check_step(Trainer *t);                        // log row; sets StepState.halt on divergence
 #endif

@@ -35,9 +35,9 @@ int  inception_open(Inception *in, Dev *dev, const InceptionWeights *weights, in
                    int batch, Err *err);
 // images: n x [3][h][w], on the host, n <= batch; a GPU computes while the host goes on.
 int  inception_start(Inception *in, const uint8_t *images, int n, Err *err);
-// Waits for the n images of the last inception_start. features: [n][2048]; logits: [n][1008], or NULL
-// for none (it must be where has_logits is 0). Logits are without the layer's bias, as the Inception
-// Score's authors have them.
+// Waits for the n images of the last inception_start. features: [n][2048]; logits: [n][1008], or
+// NULL for none (it must be where has_logits is 0). Logits are without the layer's bias, as the
+// Inception Score's authors have them.
 int  inception_finish(Inception *in, int n, real *features, real *logits, Err *err);
 void inception_close(Inception *in);
 #endif
