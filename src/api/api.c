@@ -10,7 +10,6 @@
 #include "api/output.h"
 #include "eval/fid_text.h"
 #include "api/info.h"
-#include "api/output.h"
 #include "run/model.h"
 #include "report/report.h"
 #include "report/tensorboard.h"

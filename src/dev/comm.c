@@ -24,8 +24,10 @@ int comm_ranks(void) {
 int comm_own_rank(void) {
     static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
                                          "PMIX_RANK" };
-    for (size_t i = 0; comm_ranks() > 1 && i < sizeof names / sizeof *names; i++)
-        if (getenv(names[i])) return atoi(getenv(names[i]));
+    for (size_t i = 0; comm_ranks() > 1 && i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        if (text) return atoi(text);
+    }
     return 0;
 }
 
@@ -284,7 +286,7 @@ int comm_connect(Comm *c, Dev *dev, int shared, Err *err) {
     if (comm_check(c, err)) return -1;
     if (least && least < c->size)
         return err_set(err, ERR_ARG, "%d of %d ranks have a GPU: all or none must", least, c->size);
-    if (!least) return 0;
+    if (!dev->be.ranks_open || !least) return 0;
     int rc = c->rank ? 0 : dev->be.ranks_id(dev, id, err);
     if (comm_agree(c, rc, err)) return -1;
     comm_broadcast(c, id, sizeof id);

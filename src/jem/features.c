@@ -109,7 +109,7 @@ int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size
                 float *logits, const Events *ev, Err *err) {
     Batch b = { 0 };
     int rc = features_prepare(f, s, NULL, err) || batch_open(&b, f, logits != NULL, err);
-    if (comm_agree(f->comm, rc, err)) return arena_free(&b.arena), -1;
+    if (comm_agree(f->comm, rc, err) || rc) return arena_free(&b.arena), -1;
     const size_t most = (size_t)f->net.batch;
     int first, stop;
     comm_part(f->comm, (int)n, (int)most, &first, &stop);

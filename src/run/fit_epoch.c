@@ -183,7 +183,7 @@ static int load_best(TrainRun *r, const char *path, Err *err) {
 
 int run_test_best(TrainRun *r, Err *err) {
     char path[RUN_PATH];
-    Scores s;
+    Scores s = { 0 };
     Bytes test = { 0 };
     int here = r->test.n && !run_path(path, r->out, RUN_BEST, err) && file_exists(path);
     comm_broadcast(r->comm, &here, sizeof here);

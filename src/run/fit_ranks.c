@@ -47,7 +47,7 @@ static char *describe_rank(const Config *c) {
 static int same_options(TrainRun *r, Err *err) {
     char *mine = describe_rank(&r->cfg), *theirs = mine ? strdup(mine) : NULL;
     int rc = mine && theirs ? 0 : err_set(err, ERR_MEM, "out of memory for options");
-    rc = comm_agree(r->comm, rc, err) || comm_text(r->comm, &theirs, err);
+    if (comm_agree(r->comm, rc, err) || comm_text(r->comm, &theirs, err)) rc = -1;
     if (!rc) rc = comm_agree(r->comm, compare_lines(theirs, mine, err), err);
     free(mine);
     free(theirs);
