@@ -174,8 +174,13 @@ test: all tests
 
 # Poison is about the memory of devices, so it is for the tests that use one.
 POISONED := learn_test test_cpu test_inception test_ops test_net test_golden test_iterate test_train test_eval test_model
-asan poison:
-	@$(MAKE) --no-print-directory SET=$@ $(if $(filter poison,$@),TESTS="$(or $(TESTS),$(POISONED))") run
+# The sanitizers leave out two tests that are mostly arithmetic and take minutes; TESTS=test_fidelity runs one.
+ARITHMETIC := tests/test_fidelity.c tests/test_inception.c
+SANITIZED  := $(basename $(notdir $(filter-out $(ARITHMETIC),$(wildcard tests/test_*.c)) $(wildcard tests/*_test.sh)))
+poison:
+	@$(MAKE) --no-print-directory SET=$@ TESTS="$(or $(TESTS),$(POISONED))" run
+asan:
+	@$(MAKE) --no-print-directory SET=$@ TESTS="$(or $(TESTS),$(SANITIZED))" run
 
 # The thread that writes checkpoints, with the reference device alone: the other modules bring threads of their own.
 TSAN := SET=tsan ONEDNN= CUDA= MPI= CAIRO=

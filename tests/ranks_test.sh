@@ -12,6 +12,7 @@ if ! command -v mpirun >/dev/null || [ ! -f "$module" ]; then
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0     # Open MPI leaves memory to the end of the process
 
 small="--data shapes --side 8 --model wrn-10-1 --batch 8 --buffer 40 --train-images 200 --valid-images 40 --steps 3
     --warmup 0 --decay-factor 1 --device cpu --threads 1 --conv direct --noise 0.01 --px-margin 0.001"

@@ -238,11 +238,7 @@ static void copy_all(const char *from, const char *to) {
 // ---- tests
 
 // Each allocation is made to fail in turn; under the sanitizers, which take minutes, each third.
-#ifdef __SANITIZE_ADDRESS__
-enum { EVERY = 3 };
-#else
-enum { EVERY = 1 };
-#endif
+enum { EVERY = SANITIZED ? 3 : 1 };
 
 static void set_up_without_memory(void) {
     long at = 0;

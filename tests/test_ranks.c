@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-enum { SIDE = 4, CLASSES = 3, IMAGES = 60, BATCH = 8, STEPS = 10, MAX_RANKS = 4 };
+enum { SIDE = 4, CLASSES = 3, IMAGES = 60, BATCH = 8, STEPS = SANITIZED ? 3 : 10, MAX_RANKS = 4 };
 
 // ---- a transport between threads ---------------------------------------------------------------
 
@@ -84,6 +84,21 @@ static void toy_set(Set *s) {
     }
 }
 
+static int take_steps(Run *run, Trainer *t, int rank, Err *err) {
+    if (run->work) {
+        run->work(run, t);
+        return 0;
+    }
+    for (int i = 0; i < STEPS; i++) {
+        trainer_advance(t);
+        trainer_rows(t, (uint64_t)i, 1, run->row[rank][i]);
+    }
+    run->n_w = t->net.n_w;
+    run->w[rank] = malloc(t->net.n_w * sizeof(real));
+    memcpy(run->w[rank], t->net.w, t->net.n_w * sizeof(real));
+    return trainer_same(t, err);
+}
+
 static void *train_part(void *arg) {
     const Part *me = arg;
     Run *run = me->run;
@@ -94,23 +109,9 @@ static void *train_part(void *arg) {
     Err err = { 0 };
     toy_set(&set);
     if (dev_open(&dev, "ref", &(DevOpts){ .threads = 1 }, NULL, &err) ||
-        trainer_open(&t, &dev, run->ranks > 1 ? &comm : NULL, &run->cfg, &set, 0, &err)) {
+        trainer_open(&t, &dev, run->ranks > 1 ? &comm : NULL, &run->cfg, &set, 0, &err) ||
+        take_steps(run, &t, me->rank, &err))
         snprintf(run->said[me->rank], sizeof run->said[0], "%s", err.msg);
-        return NULL;
-    }
-    if (run->work) {
-        run->work(run, &t);
-    } else {
-        for (int i = 0; i < STEPS; i++) {
-            trainer_advance(&t);
-            trainer_rows(&t, (uint64_t)i, 1, run->row[me->rank][i]);
-        }
-        if (trainer_same(&t, &err))
-            snprintf(run->said[me->rank], sizeof run->said[0], "%s", err.msg);
-    }
-    run->n_w = t.net.n_w;
-    if (!run->w[me->rank]) run->w[me->rank] = malloc(t.net.n_w * sizeof(real));
-    if (!run->work) memcpy(run->w[me->rank], t.net.w, t.net.n_w * sizeof(real));
     trainer_close(&t);
     set_free(&set);
     dev_close(&dev);
