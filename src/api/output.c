@@ -1,5 +1,6 @@
 // output.c - see output.h.
 #include "api/output.h"
+#include "base/file.h"
 #include "run/model_file.h"
 #include "run/onnx.h"
 #include "run/score_file.h"
@@ -33,19 +34,32 @@ static int refuse(const char *path, const char *kind, Err *err) {
     return err_set(err, ERR_ARG, "%s: exists and is no %s; --force replaces it", path, kind);
 }
 
+// So that nothing is computed for a file that cannot be written.
+static int can_write(const char *path, Err *err) {
+    Writer w = writer_open(path);
+    if (w.failed) return writer_close(&w, err);
+    writer_cancel(&w);
+    return 0;
+}
+
+static int may_replace_picture(const char *path, int png, Err *err) {
+    unsigned char head[12];
+    if (!begins(path, head)) return 0;
+    if (png) return memcmp(head, "\x89PNG\r\n\x1a\n", 8) ? refuse(path, "PNG picture", err) : 0;
+    return memcmp(head, "RIFF", 4) || memcmp(head + 8, "WEBP", 4)
+               ? refuse(path, "WebP picture", err)
+               : 0;
+}
+
 int output_picture(const char *path, int force, Err *err) {
     const int png = ends_with(path, ".png");
-    unsigned char head[12];
     if (!png && !ends_with(path, ".webp"))
         return err_set(
             err, ERR_ARG,
             "%s: expected a name that ends in .png or .webp, or for single images in .npz or /",
             path);
-    if (force || !begins(path, head)) return 0;
-    if (png) return memcmp(head, "\x89PNG\r\n\x1a\n", 8) ? refuse(path, "PNG picture", err) : 0;
-    return memcmp(head, "RIFF", 4) || memcmp(head + 8, "WEBP", 4)
-               ? refuse(path, "WebP picture", err)
-               : 0;
+    if (!force && may_replace_picture(path, png, err)) return -1;
+    return can_write(path, err);
 }
 
 static int is_folder(const char *path) {
@@ -58,8 +72,10 @@ int output_is_images(const char *path) { return ends_with(path, ".npz") || is_fo
 
 int output_images(const char *path, int force, Err *err) {
     unsigned char head[12];
-    if (force || is_folder(path) || !begins(path, head)) return 0;
-    return memcmp(head, "PK", 2) ? refuse(path, "npz file", err) : 0;
+    if (is_folder(path)) return 0;
+    if (!force && begins(path, head) && memcmp(head, "PK", 2) != 0)
+        return refuse(path, "npz file", err);
+    return can_write(path, err);
 }
 
 int output_statistics(const char *path, int force, Err *err) {

@@ -1,5 +1,6 @@
 // cmd_predict.c - jempp predict: the class of pictures, and whether they are in distribution.
 #include "cli/cli.h"
+#include <ctype.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +45,13 @@ static int wider(int width, const char *text) {
 
 static void print_answer(Job *job, const JemppPrediction *a) {
     const char *in = a->in < 0 ? "?" : a->in ? "in" : "out";
-    job->file_width = wider(job->file_width, a->file);
-    printf("%s%*s  %s%*s  %8.4f  %10.3f  %s\n", a->file,
-           job->file_width - jempp_text_width(a->file), "", a->class_name,
+    char file[1024];
+    snprintf(file, sizeof file, "%s", a->file);
+    for (char *c = file; *c; c++)
+        if (iscntrl((unsigned char)*c)) *c = '?';           // it could steer the terminal
+    job->file_width = wider(job->file_width, file);
+    printf("%s%*s  %s%*s  %8.4f  %10.3f  %s\n", file,
+           job->file_width - jempp_text_width(file), "", a->class_name,
            job->class_width - jempp_text_width(a->class_name), "", (double)a->p, (double)a->log_px,
            in);
 }
