@@ -50,10 +50,9 @@ static void print_answer(Job *job, const JemppPrediction *a) {
     for (char *c = file; *c; c++)
         if (iscntrl((unsigned char)*c)) *c = '?';           // it could steer the terminal
     job->file_width = wider(job->file_width, file);
-    printf("%s%*s  %s%*s  %8.4f  %10.3f  %s\n", file,
-           job->file_width - jempp_text_width(file), "", a->class_name,
-           job->class_width - jempp_text_width(a->class_name), "", (double)a->p, (double)a->log_px,
-           in);
+    printf("%s%*s  %s%*s  %8.4f  %10.3f  %s\n", file, job->file_width - jempp_text_width(file), "",
+           a->class_name, job->class_width - jempp_text_width(a->class_name), "", (double)a->p,
+           (double)a->log_px, in);
 }
 
 static void keep_answer(Job *job, const JemppPrediction *a) {
