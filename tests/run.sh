@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.sh TEST... - runs test programs and scripts, as many at a time as there are processors (JOBS), a line
 # each, and counts: a cmocka program its own tests, a script as one. Of what fails all output is
-# shown. Exits 1 where anything failed. RUNNER is what programs for another processor are run by.
+# shown, and its end once more after the last test. Exits 1 where anything failed. RUNNER is what programs for another processor are run by.
 set -u
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}      # spinning threads starve each other on busy machines
 # The leak check does not survive thread-local storage of loaded modules that it has watched.
@@ -33,8 +33,10 @@ one() {         # one TEST: its line, and a line "PASSED FAILED" for the sum
     {   printf '%-36s %4d.%03d s  %3d passed%s\n' "${t#build/}" $((ms / 1000)) $((ms % 1000)) "$p" "$note"
         [ "$f" = 0 ] || sed 's/^/    /' "$out"
     } >"$out.said"
+    [ "$f" = 0 ] || { head -n 1 "$out.said" && tail -n +2 "$out.said" | grep -A 8 -E 'FAILED|ERROR' | tail -n 40; } >>"$work/failures"
     cat "$out.said"                                     # at once, or lines of two tests would mix
 }
 export -f one
 printf '%s\n' "$@" | xargs -r -P "${JOBS:-$(nproc)}" -I TEST bash -c 'one TEST'
+[ ! -s "$work/failures" ] || { echo "What failed:" && cat "$work/failures"; }
 awk '{ p += $1; f += $2 } END { print p + 0 " passed, " f + 0 " failed"; exit f > 0 || NR == 0 }' "$work/sums"

@@ -772,9 +772,19 @@ static void a_network_in_bf16_is_close(void **state) {
     pair_close(&t);
 }
 
+static Set small_set(void) {
+    enum { N = 40, DIM = 3 * 8 * 8 };
+    Set set = { .c = 3, .side = 8, .classes = 10, .n = N };
+    set.x = arena_alloc(&set.arena, N * DIM, 1);
+    set.y = arena_alloc(&set.arena, N, sizeof *set.y);
+    for (size_t k = 0; k < N * DIM; k++) set.x[k] = (uint8_t)(k * 37);
+    for (int k = 0; k < N; k++) set.y[k] = k % 10;
+    return set;
+}
+
 // Six steps, of which the last four are recorded and replayed, against six that are not.
 static void recorded_steps(Precision precision, const char *model, double sam) {
-    enum { N = 40, DIM = 3 * 8 * 8, STEPS = 6 };
+    enum { STEPS = 6 };
     real *w[2];
     uint64_t batches[2];
     size_t n = 0;
@@ -783,11 +793,7 @@ static void recorded_steps(Precision precision, const char *model, double sam) {
         Dev dev;
         Trainer t;
         Config c;
-        Set set = { .c = 3, .side = 8, .classes = 10, .n = N };
-        set.x = arena_alloc(&set.arena, N * DIM, 1);
-        set.y = arena_alloc(&set.arena, N, sizeof *set.y);
-        for (size_t k = 0; k < N * DIM; k++) set.x[k] = (uint8_t)(k * 37);
-        for (int k = 0; k < N; k++) set.y[k] = k % 10;
+        Set set = small_set();
         const DevOpts o = { .precision = precision, .deterministic = 1, .tuning = tuning };
         OK(dev_open(&dev, "cuda", &o, NULL, err));
         if (i) dev.be.record_begin = NULL;
@@ -823,16 +829,12 @@ static void a_recorded_step_is_the_same_step(void **state) {
 
 // Six steps, from the third on recorded; linked: through NCCL, with this rank alone. w is malloc'd.
 static size_t steps_of_one_rank(int linked, int sync_bn, real **w) {
-    enum { N = 40, DIM = 3 * 8 * 8, STEPS = 6 };
+    enum { STEPS = 6 };
     Dev dev;
     Comm comm;
     Trainer t;
     Config c;
-    Set set = { .c = 3, .side = 8, .classes = 10, .n = N };
-    set.x = arena_alloc(&set.arena, N * DIM, 1);
-    set.y = arena_alloc(&set.arena, N, sizeof *set.y);
-    for (size_t k = 0; k < N * DIM; k++) set.x[k] = (uint8_t)(k * 37);
-    for (int k = 0; k < N; k++) set.y[k] = k % 10;
+    Set set = small_set();
     const DevOpts o = { .precision = PREC_FP32, .deterministic = 1, .conv = CONV_DIRECT };
     OK(dev_open(&dev, "cuda", &o, NULL, err));
     if (linked) OK(comm_connect_alone(&comm, &dev, err));

@@ -249,12 +249,16 @@ static void attacks_equal_foolboxs(void **state) {
 
 static const char *fast_device(void) { return has_device("cpu") ? "cpu" : "ref"; }
 
+static void set_up_uneven(Fixture *f) {                     // its last batch is not full
+    set_up(f, fast_device(), &(Refine){ .draws = 1 });
+    probe_close(&f->probe);
+    OK(probe_open(&f->probe, &f->net, 48, &(Refine){ .draws = 1 }, err));
+}
+
 static void a_curve_falls_and_restarts_do_not_raise_it(void **state) {
     (void)state;
     Fixture f;
-    set_up(&f, fast_device(), &(Refine){ .draws = 1 });
-    probe_close(&f.probe);
-    OK(probe_open(&f.probe, &f.net, 48, &(Refine){ .draws = 1 }, err)); // batches that are not full
+    set_up_uneven(&f);
     const Bytes set = upload(&f);
     const double radius[] = { 0, 4 / 255.0, 8 / 255.0, 12 / 255.0 };
     AttackPlan a = { .steps = 4, .restarts = 1, .random_start = 1 };
@@ -401,9 +405,7 @@ static void apgd_has_at_most_nine_targets(void **state) {
 static void an_apgd_curve_falls_below_pgds(void **state) {
     (void)state;
     Fixture f;
-    set_up(&f, fast_device(), &(Refine){ .draws = 1 });
-    probe_close(&f.probe);
-    OK(probe_open(&f.probe, &f.net, 48, &(Refine){ .draws = 1 }, err)); // batches that are not full
+    set_up_uneven(&f);
     const Bytes set = upload(&f);
     const double radius[] = { 0, 8 / 255.0, 12 / 255.0 };
     AttackPlan a = { .steps = 10, .restarts = 1, .random_start = 1 };

@@ -650,18 +650,20 @@ static void a_look_from_above_changes_the_step_and_nothing_else(void **state) {
     set_free(&set);
 }
 
+// Six steps of a classifier.
+static void sam_steps(double sam, double from, int every, real rows[6][N_ROW]) {
+    real w[64];
+    Config c = small_run();
+    c.px = PX_NONE, c.iterations = 6, c.sam = sam, c.sam_from = from, c.sam_every = every;
+    run_steps(&c, "ref", 1, 6, "direct", w, rows);
+}
+
 static void sharpness_aware_steps_can_be_every_other(void **state) {
     (void)state;
-    real w[3][64], rows[3][6][N_ROW];
-    const struct {
-        double sam;
-        int every;
-    } rule[] = { { 0, 1 }, { 2, 1 }, { 2, 2 } };
-    for (int i = 0; i < 3; i++) {
-        Config c = small_run();
-        c.px = PX_NONE, c.iterations = 6, c.sam = rule[i].sam, c.sam_every = rule[i].every;
-        run_steps(&c, "ref", 1, 6, "direct", w[i], rows[i]);
-    }
+    real rows[3][6][N_ROW];
+    sam_steps(0, 0, 1, rows[0]);
+    sam_steps(2, 0, 1, rows[1]);
+    sam_steps(2, 0, 2, rows[2]);
     // a step shows in the row of the next: the first is sharpness-aware in both, the second in one
     assert_memory_equal(rows[1], rows[2], 2 * sizeof rows[0][0]);
     assert_true(memcmp(rows[1][2], rows[2][2], sizeof rows[1][2]) != 0);
@@ -670,13 +672,10 @@ static void sharpness_aware_steps_can_be_every_other(void **state) {
 
 static void looks_from_above_begin_when_they_are_told_to(void **state) {
     (void)state;
-    real w[3][64], rows[3][6][N_ROW];
-    const struct { double sam, from; } rule[] = { { 0, 0 }, { 2, 0.5 }, { 2, 0 } };
-    for (int i = 0; i < 3; i++) {
-        Config c = small_run();
-        c.px = PX_NONE, c.iterations = 6, c.sam = rule[i].sam, c.sam_from = rule[i].from;
-        run_steps(&c, "ref", 1, 6, "direct", w[i], rows[i]);
-    }
+    real rows[3][6][N_ROW];
+    sam_steps(0, 0, 1, rows[0]);
+    sam_steps(2, 0.5, 1, rows[1]);
+    sam_steps(2, 0, 1, rows[2]);
     // a step shows in the row of the next
     assert_memory_equal(rows[0], rows[1], 4 * sizeof rows[0][0]);
     assert_true(memcmp(rows[0][4], rows[1][4], sizeof rows[0][4]) != 0);

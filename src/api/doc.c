@@ -124,6 +124,12 @@ static void md_group(FILE *f, const char *group) {
             group);
 }
 
+static void put_meaning(FILE *f, const Meaning *m, void (*put)(FILE *, const char *)) {
+    put(f, m->help);
+    if (m->value[0]) fprintf(f, "; default: ");
+    put(f, m->value);
+}
+
 static void md_option(FILE *f, const OptRow *row) {
     fprintf(f, "| `%s`%s | ", row->name, may_change(row) ? " \\*" : "");
     put_escaped(f, row->value);
@@ -139,9 +145,7 @@ static void md_option(FILE *f, const OptRow *row) {
             put_commands(f, m[i].commands, ", ");
             fprintf(f, "**: ");
         }
-        put_escaped(f, m[i].help);
-        if (m[i].value[0]) fprintf(f, "; default: ");
-        put_escaped(f, m[i].value);
+        put_meaning(f, &m[i], put_escaped);
     }
     if (config_former(row->name)) fprintf(f, "; formerly `%s`", config_former(row->name));
     fprintf(f, " | ");
@@ -192,9 +196,7 @@ static void man_option(FILE *f, const OptRow *row) {
             put_commands(f, m[i].commands, ", ");
             fprintf(f, ":\n");
         }
-        put_roff(f, m[i].help);
-        if (m[i].value[0]) fprintf(f, "; default: ");
-        put_roff(f, m[i].value);
+        put_meaning(f, &m[i], put_roff);
         fprintf(f, "\n.br\n");
     }
     if (is_number(row)) {

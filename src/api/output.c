@@ -34,14 +34,6 @@ static int refuse(const char *path, const char *kind, Err *err) {
     return err_set(err, ERR_ARG, "%s: exists and is no %s; --force replaces it", path, kind);
 }
 
-// So that nothing is computed for a file that cannot be written.
-static int can_write(const char *path, Err *err) {
-    Writer w = writer_open(path);
-    if (w.failed) return writer_close(&w, err);
-    writer_cancel(&w);
-    return 0;
-}
-
 static int may_replace_picture(const char *path, int png, Err *err) {
     unsigned char head[12];
     if (!begins(path, head)) return 0;
@@ -59,7 +51,7 @@ int output_picture(const char *path, int force, Err *err) {
             "%s: expected a name that ends in .png or .webp, or for single images in .npz or /",
             path);
     if (!force && may_replace_picture(path, png, err)) return -1;
-    return can_write(path, err);
+    return file_writable(path, err);
 }
 
 static int is_folder(const char *path) {
@@ -75,7 +67,7 @@ int output_images(const char *path, int force, Err *err) {
     if (is_folder(path)) return 0;
     if (!force && begins(path, head) && memcmp(head, "PK", 2) != 0)
         return refuse(path, "npz file", err);
-    return can_write(path, err);
+    return file_writable(path, err);
 }
 
 int output_statistics(const char *path, int force, Err *err) {

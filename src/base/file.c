@@ -222,3 +222,10 @@ void writer_cancel(Writer *w) {
     *w = (Writer){ .failed = 1 };
     err_set(&w->err, ERR_IO, "writing was given up");
 }
+
+int file_writable(const char *path, Err *err) {
+    Writer w = writer_open(path);
+    const int rc = w.failed ? err_set(err, w.err.kind, "%s", w.err.msg) : 0;
+    writer_cancel(&w);
+    return rc;
+}

@@ -31,4 +31,5 @@ void   write_text(Writer *w, const char *fmt, ...) __attribute__((format(printf,
 void   write_over(Writer *w, uint64_t at, const void *src, size_t n);   // over bytes written before
 int    writer_close(Writer *w, Err *err);
 void   writer_cancel(Writer *w);                             // as if it had never been opened
+int    file_writable(const char *path, Err *err);            // 0, or -1: a writer would fail
 #endif

@@ -193,6 +193,12 @@ static void grid_cell(Image *im, const float *x, int side, int left, int top, in
     }
 }
 
+int image_columns(int n) {
+    int columns = 1;
+    while (columns * columns < n) columns++;
+    return columns;
+}
+
 int image_grid(Image *im, const float *x, int n, int c, int side, int cols, int gap, int zoom,
                Err *err) {
     *im = (Image){ 0 };

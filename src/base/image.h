@@ -34,6 +34,7 @@ int  image_square(Image *dst, const Image *src, int side, Err *err);
 // border of `gap` pixels, each enlarged `zoom` times.
 int  image_grid(Image *im, const float *x, int n, int c, int side, int cols, int gap, int zoom,
                 Err *err);
+int  image_columns(int n);                                   // of a grid that is about square
 // The picture as coloured half blocks for a terminal, at most `cols` wide; malloc'd, or NULL.
 char *image_text(const Image *im, int cols);
 #endif

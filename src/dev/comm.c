@@ -259,8 +259,10 @@ int comm_units(Comm *c, const Dev *dev, int shared, Err *err) {
     return rc;
 }
 
+enum { LINK_ID = 128 };                                     // bytes that name a link
+
 int comm_connect_alone(Comm *c, Dev *dev, Err *err) {
-    char id[128];
+    char id[LINK_ID];
     *c = (Comm){ .size = 1 };
     if (!dev->be.ranks_open)
         return err_set(err, ERR_ARG, "the device %s has no link to other ranks' devices",
@@ -273,8 +275,7 @@ int comm_connect_alone(Comm *c, Dev *dev, Err *err) {
 }
 
 int comm_connect(Comm *c, Dev *dev, int shared, Err *err) {
-    enum { ID = 128 };
-    char id[ID] = { 0 };
+    char id[LINK_ID] = { 0 };
     if (!c) return 0;
     if (comm_units(c, dev, shared, err)) return -1;         // the same verdict everywhere
     int own = dev->be.ranks_open && !shared, least = 0;

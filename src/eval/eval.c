@@ -95,11 +95,10 @@ static int choose_folder(Evaluation *e, Err *err) {
 
 // An evaluation may take hours: whether its results can be written shows before.
 static int check_folder(const Evaluation *e, Err *err) {
-    Writer w = writer_open(e->file);
-    const int rc =
-        w.failed ? err_set(err, w.err.kind, "%s (--out DIR writes elsewhere)", w.err.msg) : 0;
-    writer_cancel(&w);
-    return rc;
+    Err why = { 0 };
+    return file_writable(e->file, &why)
+               ? err_set(err, why.kind, "%s (--out DIR writes elsewhere)", why.msg)
+               : 0;
 }
 
 static int hash_model(Evaluation *e, Err *err) {

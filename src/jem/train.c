@@ -201,6 +201,16 @@ StepState trainer_state(Trainer *t) {
     return s;
 }
 
+void trainer_parts(Trainer *t, StatePart part[N_STATE_PART]) {
+    const size_t n_w = t->net.n_w, images = (size_t)t->replay.n * t->replay.dim;
+    const StatePart all[N_STATE_PART] = { { "optim.v", t->optim.v, n_w },
+                                          { "optim.m", t->optim.m, n_w },
+                                          { "ema.weights", t->optim.avg, n_w },
+                                          { "ema.statistics", t->optim.avg_state, t->net.n_state },
+                                          { "replay", t->replay.x, images } };
+    memcpy(part, all, sizeof all);
+}
+
 // ---- ranks -----------------------------------------------------------------------------------
 
 uint64_t trainer_checksum(Trainer *t) {
@@ -235,7 +245,7 @@ int trainer_same(Trainer *t, Err *err) {
 
 void trainer_broadcast(Trainer *t) {
     Comm *c = t->comm;
-    const size_t weights = t->net.n_w * sizeof(real), stats = t->net.n_state * sizeof(real);
+    StatePart part[N_STATE_PART];
     if (!c) return;
     struct {
         uint64_t step, seed, batches;
@@ -243,14 +253,11 @@ void trainer_broadcast(Trainer *t) {
         uint32_t drawn;
     } host = { t->step, t->seed, t->net.batches, t->lr_scale, t->replay.drawn };
     comm_broadcast(c, &host, sizeof host);
-    comm_copy(c, t->dev, t->net.w, weights);
-    comm_copy(c, t->dev, t->net.state, stats);
-    comm_copy(c, t->dev, t->optim.v, weights);
-    if (t->optim.m) comm_copy(c, t->dev, t->optim.m, weights);
-    if (t->optim.avg) comm_copy(c, t->dev, t->optim.avg, weights);
-    if (t->optim.avg) comm_copy(c, t->dev, t->optim.avg_state, stats);
-    if (has_chains(t))
-        comm_copy(c, t->dev, t->replay.x, (size_t)t->replay.n * t->replay.dim * sizeof(real));
+    comm_copy(c, t->dev, t->net.w, t->net.n_w * sizeof(real));
+    comm_copy(c, t->dev, t->net.state, t->net.n_state * sizeof(real));
+    trainer_parts(t, part);
+    for (int i = 0; i < N_STATE_PART; i++)
+        if (part[i].p) comm_copy(c, t->dev, part[i].p, part[i].n * sizeof(real));
     comm_copy(c, t->dev, t->state, sizeof *t->state);
     t->step = host.step;
     t->net.batches = host.batches;

@@ -58,6 +58,16 @@ typedef struct {
     Recording recording[2];       // by sam_on: of a plain step, of a sharpness-aware one
 } Trainer;
 
+// The flat arrays beside weights and running statistics that a state consists of, by their names in
+// checkpoints; p NULL: not in this run.
+typedef struct {
+    const char *name;
+    real  *p;
+    size_t n;
+} StatePart;
+enum { N_STATE_PART = 5 };
+void trainer_parts(Trainer *t, StatePart part[N_STATE_PART]);
+
 // Opens everything on dev for the images of `train` and initialises the weights. The replay buffer
 // is filled with chain starts unless `empty` (a checkpoint will fill it). The set may be freed
 // afterwards. comm: the ranks among which each batch is divided, or NULL.

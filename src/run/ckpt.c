@@ -176,24 +176,6 @@ static int meta_read(const St *st, const char *key, double *v, Err *err) {
                                : 0;
 }
 
-// The flat arrays of a state, by name; p NULL: not in this run.
-typedef struct {
-    const char *name;
-    real *p;
-    size_t n;
-} StatePart;
-enum { N_PART = 5 };
-static void parts_of(Trainer *t, StatePart part[N_PART]) {
-    const size_t n_w = t->net.n_w;
-    const StatePart all[N_PART] = { { "optim.v", t->optim.v, n_w },
-                                    { "optim.m", t->optim.m, n_w },
-                                    { "ema.weights", t->optim.avg, n_w },
-                                    { "ema.statistics", t->optim.avg_state, t->net.n_state },
-                                    { "replay", t->replay.x,
-                                      (size_t)t->replay.n * t->replay.dim } };
-    memcpy(part, all, sizeof all);
-}
-
 static void declare_state(StWriter *w, Trainer *t, const RunState *r, const StepState *now,
                           const char *options) {
     meta_number(w, "step", (double)t->step);
@@ -213,11 +195,11 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Step
     st_meta_add(w, "format", "jempp state 1");
     st_meta_add(w, "options", options);
     st_meta_add(w, "tuning", t->dev->be.tuning(t->dev));
-    StatePart part[N_PART];
-    parts_of(t, part);
+    StatePart part[N_STATE_PART];
+    trainer_parts(t, part);
     declare_counters(w, &t->net, "");
     declare_net(w, &t->net, "", real_type);
-    for (int i = 0; i < N_PART; i++)
+    for (int i = 0; i < N_STATE_PART; i++)
         if (part[i].p && part[i].n)
             st_declare(w, part[i].name, real_type, 1, &(uint64_t){ part[i].n });
 }
@@ -293,9 +275,9 @@ int ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, cons
     if (!rc) {
         write_counters(&s->w, &t->net);
         write_net(&s->w, &t->net, t->net.w, t->net.state, 0, NULL, 0);
-        StatePart part[N_PART];
-        parts_of(t, part);
-        for (int i = 0; i < N_PART; i++)
+        StatePart part[N_STATE_PART];
+        trainer_parts(t, part);
+        for (int i = 0; i < N_STATE_PART; i++)
             if (part[i].p && part[i].n)
                 write_device(&s->w, t->dev, part[i].p, part[i].n, 0, NULL, 0);
         rc = dev_check(t->dev, err);
@@ -345,9 +327,9 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
             err, ERR_DATA,
             "%s: step %g, best step %g, validated step %g, draws %g, attempt %g: out of range",
             st->path, step, best_step, validated, drawn, attempt);
-    StatePart part[N_PART];
-    parts_of(t, part);
-    for (int i = 0; i < N_PART; i++)
+    StatePart part[N_STATE_PART];
+    trainer_parts(t, part);
+    for (int i = 0; i < N_STATE_PART; i++)
         if (part[i].p && part[i].n &&
             read_device(st, part[i].name, t->dev, part[i].p, part[i].n, err))
             return -1;

@@ -12,16 +12,20 @@
 #include <time.h>
 #include <unistd.h>
 
-// For those who look at the run folder, so a failure to write it is not one of the run.
-static void keep_message(const char *dir, const char *line) {
-    char path[RUN_PATH], when[40];
+void utc_now(char when[32]) {
     const time_t t = time(NULL);
     struct tm tm;
+    strftime(when, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+}
+
+// For those who look at the run folder, so a failure to write it is not one of the run.
+static void keep_message(const char *dir, const char *line) {
+    char path[RUN_PATH], when[32];
     if (run_path(path, dir, RUN_MESSAGES, NULL)) return;
     FILE *out = fopen(path, "a");
     if (!out) return;
     if (ftell(out) == 0) fputs("time\tmessage\n", out);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+    utc_now(when);
     fprintf(out, "%s\t", when);
     for (; *line; line++) fputc((unsigned char)*line < 32 ? ' ' : *line, out);
     fputc('\n', out);

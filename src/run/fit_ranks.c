@@ -80,7 +80,7 @@ int run_same_images(TrainRun *r, Err *err) {
     if (!r->comm) return 0;
     struct {
         uint64_t train, valid, test, hash;
-    } mine = { r->train.n, r->valid.n, r->test.n, 0 }, zero = mine;
+    } mine = { r->train.n, r->valid.n, r->test.n, 0 }, zero;
     const size_t dim = (size_t)(r->train.c * r->train.side * r->train.side);
     for (size_t i = 0; i < r->train.n; i++) {
         uint64_t sum = 0;

@@ -47,6 +47,7 @@ typedef struct {
 } TrainRun;
 
 void run_say(const TrainRun *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void   utc_now(char when[32]);                      // as 2026-11-16T07:45:00Z
 double run_seconds(const TrainRun *r);              // of training, all sessions together
 
 static inline int run_writes(const TrainRun *r) { return comm_rank(r->comm) == 0; }

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 // `last`, or `prev` where a crash fell between two renames; the other way round if `older`.
 int run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err) {
@@ -71,10 +70,8 @@ static void text_drop(void *file) {
 
 int run_write_record(TrainRun *r, Err *err) {
     JsonOut j = { .indent = 2 };
-    char when[40];
-    const time_t t = time(NULL);
-    struct tm tm;
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &tm));
+    char when[32];
+    utc_now(when);
     json_open_object(&j, NULL);
     json_put_string(&j, "program", "jempp");
     json_put_string(&j, "version", version_text());

@@ -194,10 +194,8 @@ static int add_frame(Draw *d, Err *err) {
     if (!rc) {
         d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, n * sizeof(real));
         to_floats(x, d->s->host, n);
-        int cols = 1;
-        while (cols * cols < d->cfg.batch) cols++;
-        rc = image_grid(&d->frame[d->n_frame], x, d->cfg.batch, spec->channels, spec->side, cols, 1,
-                        d->cfg.zoom, err);
+        rc = image_grid(&d->frame[d->n_frame], x, d->cfg.batch, spec->channels, spec->side,
+                        image_columns(d->cfg.batch), 1, d->cfg.zoom, err);
         if (!rc) d->n_frame++;
     }
     free(x);

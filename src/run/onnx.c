@@ -57,28 +57,35 @@ static void add_node(Onnx *o, Proto *node, const char *op, const char *output) {
     proto_message(&o->graph, GRAPH_NODE, node);
 }
 
-static void put_ints(Proto *node, const char *name, const int *v, int n) {
+typedef enum { OF_FLOAT = 1, OF_INT = 2, OF_INTS = 7 } AttributeType;
+
+static Proto attribute(const char *name) {
     Proto a = { 0 };
     proto_text(&a, ATTRIBUTE_NAME, name);
+    return a;
+}
+
+static void add_attribute(Proto *node, Proto *a, AttributeType type) {
+    proto_int(a, ATTRIBUTE_TYPE, type);
+    proto_message(node, NODE_ATTRIBUTE, a);
+}
+
+static void put_ints(Proto *node, const char *name, const int *v, int n) {
+    Proto a = attribute(name);
     for (int i = 0; i < n; i++) proto_int(&a, ATTRIBUTE_INTS, v[i]);
-    proto_int(&a, ATTRIBUTE_TYPE, 7);
-    proto_message(node, NODE_ATTRIBUTE, &a);
+    add_attribute(node, &a, OF_INTS);
 }
 
 static void put_int(Proto *node, const char *name, int v) {
-    Proto a = { 0 };
-    proto_text(&a, ATTRIBUTE_NAME, name);
+    Proto a = attribute(name);
     proto_int(&a, ATTRIBUTE_INT, v);
-    proto_int(&a, ATTRIBUTE_TYPE, 2);
-    proto_message(node, NODE_ATTRIBUTE, &a);
+    add_attribute(node, &a, OF_INT);
 }
 
 static void put_float(Proto *node, const char *name, float v) {
-    Proto a = { 0 };
-    proto_text(&a, ATTRIBUTE_NAME, name);
+    Proto a = attribute(name);
     proto_float(&a, ATTRIBUTE_FLOAT, v);
-    proto_int(&a, ATTRIBUTE_TYPE, 1);
-    proto_message(node, NODE_ATTRIBUTE, &a);
+    add_attribute(node, &a, OF_FLOAT);
 }
 
 static void add_constant(Onnx *o, const char *name, const int *dim, int rank, const real *at,

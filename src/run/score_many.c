@@ -1,12 +1,12 @@
 // score_many.c - see score_many.h.
 #include "run/score_many.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/loop.h"
 #include "data/formats.h"
 #include "data/run_data.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct {                     // where images come from
     size_t       n;
@@ -141,24 +141,18 @@ static void add_rows(Bulk *b, const Source *s, size_t from, int n) {
     }
 }
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 // Rows that someone waits for come in batches that grow while they are quick, so that a stop is
 // answered soon whatever the network.
 static int score_source(Bulk *b, const Source *s, Err *err) {
     for (size_t i = 0; i < s->n && !b->result->stopped;) {
-        const double start = seconds();
+        const double start = now_seconds();
         const int n = s->n - i < (size_t)b->at_once ? (int)(s->n - i) : b->at_once;
         if (load_batch(b, s, i, n, err)) return -1;
         if (b->result->stopped) break;
         add_rows(b, s, i, n);
         i += (size_t)n;
         if (!b->on) tell_progress(b->ev, b->result->images, b->total, "images", "");
-        if (2 * b->at_once <= b->batch && seconds() - start < 0.2) b->at_once *= 2;
+        if (2 * b->at_once <= b->batch && now_seconds() - start < 0.2) b->at_once *= 2;
         b->result->stopped = b->result->images < b->total && stop_asked(b->ev);
     }
     return 0;

@@ -104,6 +104,16 @@ static void scan(Runs *r) {
     qsort(r->run, (size_t)n, sizeof(RunView *), by_name);
 }
 
+// The folder of the run of that name, if it has a model, and when that was written; no links.
+static int model_folder(const Runs *r, const char *name, char dir[RUN_PATH], struct stat *s) {
+    char file[RUN_PATH];
+    return strchr(name, '/') || name[0] == '.' || path_join(dir, RUN_PATH, r->path, name, NULL) ||
+                   !is_plain_dir(dir) || run_path(file, dir, RUN_BEST, NULL) || lstat(file, s) ||
+                   !S_ISREG(s->st_mode)
+               ? -1
+               : 0;
+}
+
 int runs_model(Runs *r, const char *name, char *model_name, size_t n, char *path, size_t n_path) {
     char dir[RUN_PATH], file[RUN_PATH];
     struct stat s;
@@ -114,11 +124,8 @@ int runs_model(Runs *r, const char *name, char *model_name, size_t n, char *path
         return r->kind == ROOT_RUN &&
                (run_path(file, r->path, RUN_BEST, NULL) || !file_exists(file));
     }
-    if (*name) {                                            // no slash and no dots: target_parse
-        if (strchr(name, '/') || name[0] == '.' ||
-            path_join(dir, sizeof dir, r->path, name, NULL) || !is_plain_dir(dir) ||
-            run_path(file, dir, RUN_BEST, NULL) || lstat(file, &s) || !S_ISREG(s.st_mode))
-            return -1;
+    if (*name) {
+        if (model_folder(r, name, dir, &s)) return -1;
         snprintf(model_name, n, "%s", name);
         snprintf(path, n_path, "%s", dir);
         return 0;
@@ -127,10 +134,7 @@ int runs_model(Runs *r, const char *name, char *model_name, size_t n, char *path
     struct timespec newest = { 0 };
     int found = -1;
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (e->d_name[0] == '.' || path_join(dir, sizeof dir, r->path, e->d_name, NULL) ||
-            !is_plain_dir(dir) || run_path(file, dir, RUN_BEST, NULL) || lstat(file, &s) ||
-            !S_ISREG(s.st_mode) || s.st_mtim.tv_sec <= newest.tv_sec)
-            continue;
+        if (model_folder(r, e->d_name, dir, &s) || s.st_mtim.tv_sec <= newest.tv_sec) continue;
         newest = s.st_mtim;
         snprintf(model_name, n, "%s", e->d_name);
         snprintf(path, n_path, "%s", dir);

@@ -1,5 +1,6 @@
 // work.c - see work.h.
 #include "serve/work.h"
+#include "base/image.h"
 #include "base/log.h"
 #include "run/model.h"
 #include "serve/answer.h"
@@ -252,19 +253,13 @@ static int ending(Work *w) {
     return rc;
 }
 
-static int columns_of(int n) {
-    int columns = 1;
-    while (columns * columns < n) columns++;
-    return columns;
-}
-
 // Members of an open object: the images, their classes and scores.
 static int put_images(Work *w, JsonOut *j, int n, const float *images, const int *class_of,
                       Err *err) {
     Model *m = w->model;
     const NetSpec *spec = &m->net.spec;
     const size_t C = (size_t)spec->classes;
-    float *logits = malloc((size_t)(n + 1) * C * sizeof *logits);
+    float *logits = malloc((size_t)n * C * sizeof *logits);
     int rc = logits ? model_logits(m, images, n, logits, err)
                     : err_set(err, ERR_MEM, "out of memory for samples");
     json_open_array(j, "class");
@@ -275,9 +270,9 @@ static int put_images(Work *w, JsonOut *j, int n, const float *images, const int
     for (int i = 0; !rc && i < n; i++)
         json_put_float(j, NULL, model_score(m, logits + (size_t)i * C, NULL));
     json_close(j);
-    json_put_int(j, "columns", columns_of(n));
+    json_put_int(j, "columns", image_columns(n));
     if (!rc)
-        rc = picture_put(j, "image", images, n, spec->channels, spec->side, columns_of(n), err);
+        rc = picture_put(j, "image", images, n, spec->channels, spec->side, image_columns(n), err);
     free(logits);
     return rc;
 }
