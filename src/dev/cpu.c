@@ -70,11 +70,11 @@ static const char *tuning(Dev *dev) {
 // oneDNN and our kernels must agree on the layout, so both follow oneDNN's view of the processor.
 #ifdef __x86_64__
 static int has_bf16(void) {
-    return cpu_conv_isa() == ISA_BF16 && __builtin_cpu_supports("avx512bf16");
+    return cpu_dnn_isa() == ISA_BF16 && __builtin_cpu_supports("avx512bf16");
 }
 
 static const CpuKernels *kernels_pick(Backend *be, int half) {
-    const Isa isa = cpu_conv_isa();
+    const Isa isa = cpu_dnn_isa();
     if (half) {
         cpu_ops_bf16(be);
         cpu_pool_bf16(be);
@@ -128,19 +128,19 @@ static void cpu_open(Dev *dev, const DevOpts *o) {
     cpu->conv = o->conv;
     dev->threads = dev_threads(o, omp_get_num_procs());
     char version[32];
-    cpu_conv_version(version, sizeof version);
+    cpu_dnn_version(version, sizeof version);
     snprintf(cpu->about, sizeof cpu->about, "%d thread%s, %s, oneDNN %s", dev->threads,
              dev->threads == 1 ? "" : "s", cpu->k->isa, version);
     if (choices_read(&cpu->tuning, o->tuning))
         err_set(&dev->err, ERR_MEM, "out of memory for the kernel choices");
     cpu_cache_read(dev);
-    cpu_conv_start(dev);
+    cpu_dnn_start(dev);
 }
 
 static void cpu_close(Dev *dev) {
     Cpu *cpu = cpu_of(dev);
     if (!cpu) return;
-    cpu_conv_stop(dev);
+    cpu_dnn_stop(dev);
     cpu_cache_write(cpu);
     dev->be.free(dev, cpu->partial);
     dev->be.free(dev, cpu->scratch);

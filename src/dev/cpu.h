@@ -81,11 +81,13 @@ void cpu_pool_avx2(Backend *be);
 void cpu_pool_base(Backend *be);
 extern const CpuKernels cpu_kernels_bf16, cpu_kernels_avx512, cpu_kernels_avx2, cpu_kernels_base;
 
-// cpu_conv.c: the only file that knows oneDNN.
+// cpu_dnn.c
 typedef enum { ISA_BASE, ISA_AVX2, ISA_AVX512, ISA_BF16 } Isa;
-Isa  cpu_conv_isa(void);                            // what oneDNN will use here
-void cpu_conv_version(char *dst, size_t n);         // "2.6.3"
-void cpu_conv_start(Dev *dev);
-void cpu_conv_stop(Dev *dev);
+Isa  cpu_dnn_isa(void);                             // what oneDNN will use here
+void cpu_dnn_version(char *dst, size_t n);          // "2.6.3"
+void cpu_dnn_start(Dev *dev);
+void cpu_dnn_stop(Dev *dev);
+
+// cpu_conv.c
 void cpu_conv_table(Backend *be);
 #endif

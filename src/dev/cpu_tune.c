@@ -78,7 +78,7 @@ static char *cache_name(const Dev *dev) {
     const int own = xdg && *xdg;
     if (!own && !(home && *home)) return NULL;
     processor_name(processor, sizeof processor);
-    cpu_conv_version(version, sizeof version);
+    cpu_dnn_version(version, sizeof version);
     const int n =
         snprintf(path, sizeof path, "%s%s/jempp/cpu-%s%s-%d-%s.txt", own ? xdg : home,
                  own ? "" : "/.cache", processor, cpu_of(dev)->k->isa, dev->threads, version);
