@@ -173,7 +173,7 @@ test: all tests
 	@$(RUN) $(USE_SCRIPTS) $(TEST_BIN) $(DOUBLE_BIN) $(CHECKS)
 
 # Poison is about the memory of devices, so it is for the tests that use one.
-POISONED := test_cpu test_inception test_ops test_net test_golden test_iterate test_train test_eval test_model
+POISONED := test_cpu test_cpu_dev test_inception test_ops test_net test_golden test_iterate test_train test_eval test_model
 # The sanitizers leave out tests that are mostly arithmetic and take minutes; TESTS=test_fidelity runs one.
 ARITHMETIC := test_fidelity test_inception docs_test
 SANITIZED  := $(filter-out $(ARITHMETIC),$(basename $(notdir $(wildcard tests/test_*.c tests/*_test.sh))))

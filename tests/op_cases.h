@@ -18,7 +18,7 @@ static const Case STEMS_AND_HEADS[] = {
 };
 
 // The at-th convolution of an odd shape; `in` and `out` choose among seven numbers of channels.
-static Case odd_case(int at, int in, int out) {
+static inline Case odd_case(int at, int in, int out) {
     static const int channels[] = { 1, 3, 5, 16, 24, 40, 64 };
     static const struct {
         int size, stride, pad;
@@ -28,7 +28,7 @@ static Case odd_case(int at, int in, int out) {
                    kind[q].size, kind[q].stride, kind[q].pad, 0, 0 };
 }
 
-static Conv conv_of(const Case *k, Filter *f, int want) {
+static inline Conv conv_of(const Case *k, Filter *f, int want) {
     return (Conv){ .x = { k->n, k->in, k->h, k->w, NULL },
                    .y = { k->n, k->out, (k->h + 2 * k->pad - k->size) / k->stride + 1,
                           (k->w + 2 * k->pad - k->size) / k->stride + 1, NULL },
@@ -52,7 +52,7 @@ typedef struct {                        // [2]: on the reference, on the device
 } ConvRun;
 
 // Every direction of a convolution on both devices, ready to be compared; conv_end closes it.
-static void conv_run(Pair *t, const Case *k, ConvRun *r) {
+static inline void conv_run(Pair *t, const Case *k, ConvRun *r) {
     r->n_w = (size_t)k->in * (size_t)(k->out * k->size * k->size);
     twins(t, r->n_w, 0, 1, r->w);
     twins(t, (size_t)k->out, 0, 1, r->b);
@@ -81,7 +81,7 @@ static void conv_run(Pair *t, const Case *k, ConvRun *r) {
     }
 }
 
-static void conv_end(Pair *t, Conv c[2], Filter f[2]) {
+static inline void conv_end(Pair *t, Conv c[2], Filter f[2]) {
     for (int i = 0; i < 2; i++) {
         t->dev[i].be.conv_close(&t->dev[i], &c[i]);
         t->dev[i].be.filter_close(&t->dev[i], &f[i]);
@@ -100,13 +100,13 @@ typedef struct {
 } NormRun;
 
 // v, of the reference's memory, becomes the activation on both devices.
-static void set_pair(Pair *t, Tensor shape, real *const v[2], Tensor out[2]) {
+static inline void set_pair(Pair *t, Tensor shape, real *const v[2], Tensor out[2]) {
     t->dev[1].be.copy_in(&t->dev[1], v[1], v[0], tensor_len(&shape) * sizeof(real));
     for (int i = 0; i < 2; i++) t->dev[i].be.from_plain(&t->dev[i], v[i], &out[i]);
 }
 
 // Multiples of 1/16 below 8: bf16 holds the sum of two such numbers.
-static void round_pair(Pair *t, Tensor shape, Tensor out[2]) {
+static inline void round_pair(Pair *t, Tensor shape, Tensor out[2]) {
     real *v[2], *was = out[0].p;
     twins(t, tensor_len(&shape), 0, 0, v);
     for (size_t i = 0; i < tensor_len(&shape); i++)
@@ -116,7 +116,7 @@ static void round_pair(Pair *t, Tensor shape, Tensor out[2]) {
 
 // Round-off decides on which side of the kink of the leaky ReLU an activation near 0 lies, and its
 // gradient differs five times: such activations get none.
-static void mute_kinks(Pair *t, Tensor shape, NormRun *n) {
+static inline void mute_kinks(Pair *t, Tensor shape, NormRun *n) {
     real *dy[2], *was = n->dy[0].p, *y = n->y[0].p;
     twins(t, tensor_len(&shape), 0, 0, dy);
     for (size_t i = 0; i < tensor_len(&shape); i++)
@@ -125,7 +125,7 @@ static void mute_kinks(Pair *t, Tensor shape, NormRun *n) {
 }
 
 // Both directions of a norm on both devices.
-static void norm_run(Pair *t, Tensor shape, int mode, NormRun *n) {
+static inline void norm_run(Pair *t, Tensor shape, int mode, NormRun *n) {
     const size_t C = (size_t)shape.c;
     const int params = mode & HAS_NORM && !(mode & NO_PARAM);
     Norm op[2];
