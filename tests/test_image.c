@@ -7,6 +7,7 @@
 #include <zlib.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include <jpeglib.h>
@@ -376,6 +377,43 @@ static uint8_t *png_with_exif(const char *png, size_t n, int orientation, int bi
     return out;
 }
 
+// A text of 8 MB that deflates to 8 kB, many times: nothing here reads such texts.
+static void a_png_with_large_compressed_texts_takes_no_memory_for_them(void **state) {
+    (void)state;
+    enum { TEXTS = 40, SIZE = 7900000 };
+    Image im = source(5, 4, 3), back;
+    char *png;
+    size_t n;
+    assert_int_equal(image_encode_png(&im, &png, &n, NULL), 0);
+    uLongf packed = compressBound(SIZE);
+    uint8_t *text = malloc(SIZE), *chunk = malloc(packed + 18);
+    memset(text, 'a', SIZE);
+    assert_int_equal(compress(chunk + 12, &packed, text, SIZE), Z_OK);
+    free(text);
+    memcpy(chunk + 4, "zTXtkey", 8);                       // ends with the method, 0
+    chunk[11] = 0;
+    memmove(chunk + 13, chunk + 12, packed);
+    chunk[12] = 0;
+    put_big_endian(chunk, (uint32_t)packed + 5);
+    put_big_endian(chunk + 13 + packed, (uint32_t)crc32(0, chunk + 4, (uInt)packed + 9));
+    const size_t size = packed + 17;
+    uint8_t *file = malloc(n + TEXTS * size), *at = file + 33;
+    memcpy(file, png, 33);
+    for (int i = 0; i < TEXTS; i++, at += size) memcpy(at, chunk, size);
+    memcpy(at, png + 33, n - 33);
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    assert_int_equal(image_decode(&back, file, n + TEXTS * size, "texts", 3, NULL), 0);
+    getrusage(RUSAGE_SELF, &after);
+    assert_true(after.ru_maxrss - before.ru_maxrss < 100000);
+    assert_same(&im, &back);
+    image_free(&im);
+    image_free(&back);
+    free(file);
+    free(chunk);
+    free(png);
+}
+
 // A WebP in its extended form: VP8X with the flag for EXIF, the picture, EXIF.
 static uint8_t *webp_with_exif(const char *webp, size_t n, int orientation, int big, int w, int h,
                                size_t *size) {
@@ -640,6 +678,8 @@ static void a_picture_that_cannot_be_written_is_an_error_with_its_name(void **st
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        // first: it looks at the most memory that was ever used
+        cmocka_unit_test(a_png_with_large_compressed_texts_takes_no_memory_for_them),
         cmocka_unit_test(a_png_comes_back_as_it_was),
         cmocka_unit_test(grey_is_pils_grey_and_becomes_rgb_by_repetition),
         cmocka_unit_test(alpha_palette_and_16_bits_become_8_bit_rgb),

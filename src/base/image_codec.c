@@ -101,6 +101,9 @@ static int png_run(Decoder *d, png_structp png, png_infop info) {
     if (setjmp(d->jump)) return -1;
     png_set_read_fn(png, d, png_take);
     png_set_user_limits(png, 0x7fffffff, 0x7fffffff);      // ours, with our message, are below
+    // texts and profiles would be inflated and kept: a thousand of 8 MB each, out of 8 kB each
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_AS_DEFAULT, (png_const_bytep) "eXIf", 1);
     png_read_info(png, info);
     const png_uint_32 w = png_get_image_width(png, info), h = png_get_image_height(png, info);
     png_set_expand(png);                                   // palette, 1 to 4 bits, transparency
