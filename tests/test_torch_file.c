@@ -297,6 +297,32 @@ static void a_pickle_that_unfolds_is_refused(void **state) {
     refused("too many values");
 }
 
+// Few bytes may name one long text many times: each would be copied.
+static void a_pickle_that_repeats_long_texts_is_refused(void **state) {
+    (void)state;
+    enum { LONG = 100000, TIMES = 2000 };
+    char *text = malloc(LONG + 5 * TIMES + 100), *p = text;
+    const uint32_t n = LONG;
+    p = mempcpy(p, "\x80\2](X", 5);
+    p = mempcpy(p, &n, sizeof n);
+    memset(p, 's', LONG);
+    p = mempcpy(p + LONG, "q", 2);
+    for (int i = 0; i < TIMES; i++) p = mempcpy(p, "h", 2);
+    p = mempcpy(p, "e.", 2);
+    archive(text, (size_t)(p - text), "little", 1);
+    refused("too many values");
+    p = mempcpy(text, "\x80\4(X", 4);
+    p = mempcpy(p, &n, sizeof n);
+    memset(p, 's', LONG);
+    memcpy(p, "__torch__.", 10);
+    p = mempcpy(p + LONG, "q\0X\1\0\0\0Bq\1", 10);
+    for (int i = 0; i < TIMES; i++) p = mempcpy(p, "h\0h\1\x93", 5);
+    p = mempcpy(p, "t.", 2);
+    archive(text, (size_t)(p - text), "little", 1);
+    refused("a class with too long a name");
+    free(text);
+}
+
 static void a_good_pickle_is_read_from_the_same_archive(void **state) {
     (void)state;
     static const char good[] = "\x80\2}X\1\0\0\0a" FOUR "s.";
@@ -477,6 +503,7 @@ int main(void) {
         cmocka_unit_test(a_writer_refuses_what_was_not_declared),
         cmocka_unit_test(hostile_pickles_are_refused_by_name),
         cmocka_unit_test(a_pickle_that_unfolds_is_refused),
+        cmocka_unit_test(a_pickle_that_repeats_long_texts_is_refused),
         cmocka_unit_test(a_good_pickle_is_read_from_the_same_archive),
         cmocka_unit_test(every_cut_is_refused),
         cmocka_unit_test(changed_numbers_are_seen),

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POOL = 4096 };                   // bytes of small things allocated together
+enum { POOL = 4096, MAX_CLASS = 1000 };  // bytes of small things allocated together; of a name
 
 typedef struct {
     Arena         *arena;
@@ -215,6 +215,10 @@ static void push_float(Parser *k) {                                 // big-endia
 // ---- classes, calls, objects
 
 static void push_class(Parser *k, const char *module, size_t n_module, const char *name, size_t n) {
+    if (n_module + n > MAX_CLASS) {
+        fail(k, "a class with too long a name");
+        return;
+    }
     char *text = small(k, n_module + n + 2);
     PkNode *v = text ? node(k, PK_CLASS) : NULL;
     if (!v) return;

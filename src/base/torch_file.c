@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { MAX_DEPTH = 64, MAX_NODES = 1 << 20, MAX_TENSORS = 1 << 17, MAX_NAME = 1000 };
+enum { MAX_META = 64 << 20 };           // bytes of all names and values: a pickle may repeat them
 static const uint8_t magic[] = { 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19 };
 static const int64_t stream_version = 1001;
 
@@ -71,7 +72,7 @@ typedef struct {
     St     *st;
     Err    *err;
     FoundTensor  *found;
-    size_t  n, cap, n_meta, cap_meta, nodes;
+    size_t  n, cap, n_meta, cap_meta, nodes, meta_bytes;
     const char **meta;
     char    name[MAX_NAME + 1];
 } Walk;
@@ -177,6 +178,8 @@ static int add_meta(Walk *w, const PkNode *v) {
     if (v->kind == PK_FLOAT) snprintf(number, sizeof number, "%.17g", v->f);
     const char *value = v->kind == PK_STRING ? v->s : number;
     const size_t n = v->kind == PK_STRING ? v->n : strlen(number);
+    w->meta_bytes += n + strlen(key);
+    if (w->meta_bytes > MAX_META) return bad(w, "too many values");
     const char **mem = grown(w, w->meta, 2 * w->n_meta + 1, &w->cap_meta, sizeof *mem);
     char *text = arena_alloc(&w->st->arena, n + 1, 1), *name = arena_strdup(&w->st->arena, key);
     if (mem) w->meta = mem;
