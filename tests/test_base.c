@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/worker.h"
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -74,6 +75,14 @@ static void long_and_hostile_messages_are_tamed(void **state) {
     err_prefix(&err, "%s", "p");
     assert_memory_equal(err.msg, "p: ?x", 5);
     assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
+}
+
+// A terminal takes U+0080 to U+009F, in UTF-8 two bytes, for control characters as well.
+static void control_characters_of_two_bytes_are_tamed(void **state) {
+    (void)state;
+    char text[] = "a\xc2\x9b" "2Jb \xc2\xa0\xc3\x9f\xc2";
+    tame(text);
+    assert_string_equal(text, "a??2Jb \xc2\xa0\xc3\x9f\xc2");
 }
 
 // ---- arenas
@@ -185,12 +194,15 @@ static void a_full_disk_is_reported_and_the_old_file_stays(void **state) {
     (void)state;
     static char big[100000];
     put_file("old");
-    assert_int_equal(symlink("/dev/full", tmp), 0);
+    const int full = open("/dev/full", O_WRONLY);
+    assert_true(full >= 0);
     Writer w = writer_open(path);
+    assert_true(dup2(full, fileno((FILE *)w.f)) >= 0);
     write_bytes(&w, "new", 3);                           // seen when it is flushed
     assert_failed_write_left_the_old(&w, "No space left");
-    assert_int_equal(symlink("/dev/full", tmp), 0);
     w = writer_open(path);
+    assert_true(dup2(full, fileno((FILE *)w.f)) >= 0);
+    close(full);
     write_bytes(&w, big, sizeof big);                    // seen at once
     assert_true(w.failed);
     write_text(&w, "more");
@@ -210,6 +222,37 @@ static void a_file_over_the_limit_is_reported_and_the_old_file_stays(void **stat
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     signal(SIGXFSZ, handler);
     assert_failed_write_left_the_old(&w, "File too large");
+}
+
+// A folder of others may hold a link under the temporary file's name, to a file that is not theirs.
+static void a_writer_follows_no_link(void **state) {
+    (void)state;
+    char other[sizeof path + 8], *data;
+    size_t n;
+    put_file("new");
+    snprintf(other, sizeof other, "%s.other", path);
+    assert_int_equal(rename(path, other), 0);
+    assert_int_equal(symlink(other, tmp), 0);
+    put_file("mine");
+    struct stat s;
+    assert_int_equal(lstat(path, &s), 0);
+    assert_true(S_ISREG(s.st_mode));
+    assert_file("mine");
+    assert_int_equal(file_read(other, 100, &data, &n, NULL), 0);
+    assert_string_equal(data, "new");
+    free(data);
+    unlink(other);
+}
+
+static void a_replaced_file_keeps_its_permissions(void **state) {
+    (void)state;
+    struct stat s;
+    put_file("old");
+    assert_int_equal(chmod(path, 0600), 0);
+    put_file("new");
+    assert_int_equal(stat(path, &s), 0);
+    assert_int_equal(s.st_mode & 0777, 0600);
+    assert_file("new");
 }
 
 static void a_cancelled_writer_leaves_nothing(void **state) {
@@ -609,6 +652,7 @@ int main(void) {
         cmocka_unit_test(text_is_as_wide_as_a_terminal_shows_it),
         cmocka_unit_test(the_first_error_stays),
         cmocka_unit_test(long_and_hostile_messages_are_tamed),
+        cmocka_unit_test(control_characters_of_two_bytes_are_tamed),
         cmocka_unit_test(an_arena_gives_zeroed_aligned_memory),
         cmocka_unit_test(an_arena_remembers_that_it_failed),
         cmocka_unit_test(what_is_written_is_read),
@@ -616,6 +660,8 @@ int main(void) {
         cmocka_unit_test(a_reader_that_ran_out_gives_zeros_and_says_so_at_the_end),
         cmocka_unit_test(a_full_disk_is_reported_and_the_old_file_stays),
         cmocka_unit_test(a_file_over_the_limit_is_reported_and_the_old_file_stays),
+        cmocka_unit_test(a_writer_follows_no_link),
+        cmocka_unit_test(a_replaced_file_keeps_its_permissions),
         cmocka_unit_test(a_cancelled_writer_leaves_nothing),
         cmocka_unit_test(folders_are_made_with_their_parents),
         cmocka_unit_test(paths_are_joined_or_refused),

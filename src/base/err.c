@@ -5,8 +5,11 @@
 #include <string.h>
 
 void tame(char *s) {
-    for (; *s; s++)
-        if (((unsigned char)*s < 0x20 && *s != '\n' && *s != '\t') || *s == 0x7f) *s = '?';
+    for (; *s; s++) {
+        const unsigned char c = (unsigned char)s[0], next = (unsigned char)s[1];
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) *s = '?';
+        else if (c == 0xc2 && next >= 0x80 && next < 0xa0) s[0] = s[1] = '?';       // U+0080 ...
+    }
 }
 
 int err_set(Err *err, ErrKind kind, const char *fmt, ...) {

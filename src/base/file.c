@@ -143,6 +143,16 @@ static void writer_fail(Writer *w, int error) {
     w->failed = 1;
 }
 
+// What lies under the temporary name is a file that was left behind, or a link to one of others:
+// it is removed, not written to.
+static int open_new(const char *tmp, const char *path) {
+    struct stat old;
+    unlink(tmp);
+    const int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0 && !stat(path, &old) && S_ISREG(old.st_mode)) (void)fchmod(fd, old.st_mode & 0777);
+    return fd;
+}
+
 Writer writer_open(const char *path) {
     Writer w = { 0 };
     if (snprintf(w.path, sizeof w.path, "%s", path) >= (int)sizeof w.path) {
@@ -151,7 +161,7 @@ Writer writer_open(const char *path) {
         return w;
     }
     snprintf(w.tmp, sizeof w.tmp, "%s.tmp", w.path);
-    const int fd = open(w.tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int fd = open_new(w.tmp, path);
     if (fd >= 0) w.f = fdopen(fd, "wb");
     if (!w.f) {
         writer_fail(&w, errno);

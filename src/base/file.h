@@ -21,9 +21,10 @@ void   read_bytes(Reader *r, void *dst, size_t n);
 void   reader_seek(Reader *r, uint64_t at);
 int    reader_close(Reader *r, Err *err);
 
-// Writes to PATH.tmp; writer_close flushes, fsyncs, renames onto PATH and fsyncs the folder. After
-// the first failure writes do nothing; then writer_close removes the temporary file, leaves PATH as
-// it was, and reports the first error.
+// Writes to PATH.tmp; writer_close flushes, fsyncs, renames onto PATH and fsyncs the folder. A file
+// that is replaced keeps its permissions; a link at PATH is replaced, not followed. After the first
+// failure writes do nothing; then writer_close removes the temporary file, leaves PATH as it was,
+// and reports the first error.
 typedef struct { void *f; char path[512], tmp[520]; uint64_t at; int failed; Err err; } Writer;
 Writer writer_open(const char *path);
 void   write_bytes(Writer *w, const void *src, size_t n);
