@@ -2,6 +2,7 @@
 // the same bits with any number of threads, memory, errors.
 #include "cpu_pair.h"
 #include "search_case.h"
+#include <limits.h>
 
 // ---- counting allocations: what the C library's malloc is asked for while `watching` ------------
 
@@ -360,6 +361,36 @@ static void the_first_failure_stays_and_stops_the_device(void **state) {
     dev_close(&dev);
 }
 
+// What could not be had is forgotten with dev_recover; passes that are open keep what they need.
+static void a_failed_reservation_leaves_open_passes_usable(void **state) {
+    (void)state;
+    const NetSpec spec = { 10, 1, 3, 8, 10, NORM_BATCH, STEM_3X3 };
+    Err why = { 0 };
+    Dev dev;
+    Net net;
+    Pass p, huge;
+    dev_start(&dev, "cpu", (DevOpts){ .threads = 1, .conv = CONV_DIRECT });
+    OK(net_build(&net, &spec, err));
+    OK(net_alloc(&net, &dev, err));
+    OK(net_init(&net, 1, err));
+    OK(pass_open(&p, &net, 2, MODE_SAMPLE, err));
+    void *mem = dev.be.alloc(&dev, p.bytes, "a pass"),
+         *x = dev.be.alloc(&dev, 2 * 3 * 64 * sizeof(real), "images");
+    memset(x, 0, 2 * 3 * 64 * sizeof(real));
+    pass_bind(&p, mem);
+    assert_int_not_equal(pass_open(&huge, &net, INT_MAX, MODE_SAMPLE, &why), 0);
+    assert_int_equal(why.kind, ERR_MEM);
+    pass_close(&huge);
+    dev_recover(&dev);
+    pass_forward(&p, x);
+    OK(dev_check(&dev, err));
+    pass_close(&p);
+    dev.be.free(&dev, mem);
+    dev.be.free(&dev, x);
+    net_free(&net);
+    dev_close(&dev);
+}
+
 // bf16 too, with its reason, where the processor has no instructions for it.
 static void tf32_is_refused(void **state) {
     (void)state;
@@ -467,6 +498,7 @@ int main(void) {
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(running_allocates_nothing),
         cmocka_unit_test(the_first_failure_stays_and_stops_the_device),
+        cmocka_unit_test(a_failed_reservation_leaves_open_passes_usable),
         cmocka_unit_test(tf32_is_refused),
         cmocka_unit_test(the_device_says_what_it_runs_on),
         cmocka_unit_test(wrn_28_10_needs_little_scratch),

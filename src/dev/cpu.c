@@ -45,17 +45,21 @@ void cpu_reserve_partial(Dev *dev, const Tensor *t) {
     Cpu *cpu = cpu_of(dev);
     const size_t n = cpu_partial(t, cpu->k->lanes);
     if (n <= cpu->n_partial || dev->err.kind) return;
+    void *more = dev->be.alloc(dev, n * sizeof(float), "partial sums");
+    if (!more) return;                   // passes that are open keep what they have
     dev->be.free(dev, cpu->partial);
-    cpu->partial = dev->be.alloc(dev, n * sizeof(float), "partial sums");
-    cpu->n_partial = cpu->partial ? n : 0;
+    cpu->partial = more;
+    cpu->n_partial = n;
 }
 
 void cpu_reserve_scratch(Dev *dev, size_t bytes) {
     Cpu *cpu = cpu_of(dev);
     if (bytes <= dev->scratch_bytes || dev->err.kind) return;
+    void *more = dev->be.alloc(dev, bytes, "the convolutions' scratch");
+    if (!more) return;
     dev->be.free(dev, cpu->scratch);
-    cpu->scratch = dev->be.alloc(dev, bytes, "the convolutions' scratch");
-    dev->scratch_bytes = cpu->scratch ? bytes : 0;
+    cpu->scratch = more;
+    dev->scratch_bytes = bytes;
 }
 
 // ---- choices made by timing ---------------------------------------------------------------------

@@ -114,29 +114,29 @@ static void sync(Dev *dev) {
         cuda_failed(dev, cudaStreamSynchronize(cuda_of(dev)->stream), "a computation");
 }
 
-// An outgrown block stays until the device closes: a recording may hold its address.
-static void *outgrow(Dev *dev, void *now, size_t bytes, const char *what) {
+// An outgrown block stays until the device closes: a recording may hold its address. After a
+// failure *block is as it was, for the passes that are open.
+static int outgrow(Dev *dev, void **block, size_t bytes, const char *what) {
     Cuda *cuda = cuda_of(dev);
-    if (now && cuda->n_old == MAX_OLD) {
-        err_set(&dev->err, ERR_DEV, "%s grew too often", what);
-        return now;
-    }
-    if (now) cuda->old[cuda->n_old++] = now;
-    return dev->be.alloc(dev, bytes, what);
+    if (*block && cuda->n_old == MAX_OLD)
+        return err_set(&dev->err, ERR_DEV, "%s grew too often", what);
+    void *more = dev->be.alloc(dev, bytes, what);
+    if (!more) return -1;
+    if (*block) cuda->old[cuda->n_old++] = *block;
+    *block = more;
+    return 0;
 }
 
 void cuda_reserve_scratch(Dev *dev, size_t bytes) {
-    Cuda *cuda = cuda_of(dev);
     if (bytes <= dev->scratch_bytes || dev->err.kind) return;
-    cuda->scratch = outgrow(dev, cuda->scratch, bytes, "the convolutions' scratch");
-    if (cuda->scratch) dev->scratch_bytes = bytes;
+    if (!outgrow(dev, &cuda_of(dev)->scratch, bytes, "the convolutions' scratch"))
+        dev->scratch_bytes = bytes;
 }
 
 void cuda_reserve_partial(Dev *dev, size_t bytes) {
     Cuda *cuda = cuda_of(dev);
     if (bytes <= cuda->partial_bytes || dev->err.kind) return;
-    cuda->partial = (float *)outgrow(dev, cuda->partial, bytes, "partial sums");
-    if (cuda->partial) cuda->partial_bytes = bytes;
+    if (!outgrow(dev, (void **)&cuda->partial, bytes, "partial sums")) cuda->partial_bytes = bytes;
 }
 
 static size_t tensor_bytes(Dev *dev, const Tensor *t) {
