@@ -35,6 +35,8 @@ void gather_batches(Trainer *t) {
     const int B = t->cfg.batch, n = t->rows;                // all ranks pick alike
     const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
     const Augment noisy = trainer_augment(t), clean = { 0 };
+    Augment uncut = noisy;                                  // --cutout is of labelled images
+    uncut.cutout = 0;
     const TrainBatch *label = t->labelled, *px = t->px_real;
     const int *mine = t->index + t->first;
 
@@ -46,7 +48,7 @@ void gather_batches(Trainer *t) {
                   px->y);
     if (t->cfg.px == PX_INDEPENDENT) {                      // others
         be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->state, t->px_index, NULL);
-        be->batch(t->dev, &t->data, t->px_index + t->first, n, noisy, key_of(t, RNG_AUGMENT2),
+        be->batch(t->dev, &t->data, t->px_index + t->first, n, uncut, key_of(t, RNG_AUGMENT2),
                   t->state, px->x, px->y);
     }
 }
