@@ -310,6 +310,33 @@ static void a_later_call_draws_what_a_first_one_would(void **state) {
     model_close(&kept);
 }
 
+// The length of steps is fitted by chains of the model's own seed, whatever the call's is.
+static void fitted_steps_do_not_depend_on_earlier_calls(void **state) {
+    (void)state;
+    static const char *const seed[] = { "1", "2", "2" }, *const batch[] = { "4", "4", "2" };
+    float image[3 * 3 * 8 * 8];
+    Model kept, fresh;
+    spoil("options", "start = uniform\nbatch = 4\nsteps = 2\nreinit = 0.5\nstep-size = 20\n",
+          NULL);
+    OK(open_model(&kept, bad, err));
+    for (size_t i = 0; i < LEN(seed); i++) {
+        Config use;
+        config_defaults(&use);
+        OK(config_set(&use, "seed", seed[i], "seed", err));
+        OK(config_set(&use, "batch", batch[i], "batch", err));
+        OK(model_sample(&kept, &use, NULL, 3, image, NULL, err));
+        const Anneal later = model_chains(&kept);
+        const double again = total(image, LEN(image));
+        OK(open_model(&fresh, bad, err));
+        OK(model_sample(&fresh, &use, NULL, 3, image, NULL, err));
+        const Anneal first = model_chains(&fresh);
+        model_close(&fresh);
+        assert_close(later.first, first.first, 0);
+        assert_close(again, total(image, LEN(image)), 0);
+    }
+    model_close(&kept);
+}
+
 static void every_weight_must_be_there_before_memory_is_spent(void **state) {
     (void)state;
     spoil(NULL, NULL, "f.layer3.0.bn2.running_var");
@@ -399,6 +426,7 @@ int main(void) {
         cmocka_unit_test(a_failed_allocation_ends_its_call_alone),
         cmocka_unit_test(memory_in_use_stays_flat_over_many_calls),
         cmocka_unit_test(a_later_call_draws_what_a_first_one_would),
+        cmocka_unit_test(fitted_steps_do_not_depend_on_earlier_calls),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
         cmocka_unit_test(weights_that_are_not_finite_are_refused_by_name),
         cmocka_unit_test(sizes_that_no_network_has_are_refused),

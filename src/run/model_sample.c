@@ -24,7 +24,9 @@ struct Sampler {
     real     *host;             // a batch
     Anneal    anneal;           // the steps of fresh chains, as last used
     struct {                    // what was measured for chains ...
-        Chain  chain;           // ... of this kind (steps 0: nothing yet)
+        Chain  chain;           // ... of this kind (steps 0: nothing yet), ...
+        StartKind start;        // ... from such starts, so many at once
+        int    batch;
         double climb;
     } known;
 };
@@ -218,19 +220,19 @@ static int show_frame(Draw *d, int step, int steps, const int *cls, Err *err) {
                : 0;
 }
 
-static uint64_t seed_of(const Draw *d) {
-    return (uint64_t)d->cfg.seed + 0x5a5a;                  // not the training's numbers
+static uint64_t seed_of(const Config *c) {
+    return (uint64_t)c->seed + 0x5a5a;                      // not the training's numbers
 }
 
 // Chain starts of one full batch with its classes mixed evenly, because batch norm makes a sample
 // depend on its batch.
-static int start_batch(Draw *d, int batch_no, int *cls, Err *err) {
+static int start_batch(Draw *d, uint64_t seed, int batch_no, int *cls, Err *err) {
     Dev *dev = &d->m->dev;
     const int B = d->cfg.batch, C = d->m->net.spec.classes;
     int *number = malloc((size_t)B * sizeof *number);
     if (!number) return err_set(err, ERR_MEM, "out of memory for samples");
     for (int i = 0; i < B; i++) number[i] = batch_no * B + i, cls[i] = (batch_no * B + i) % C;
-    starts_draw(&d->s->starts, seed_of(d), number, cls, B, d->s->x, B);
+    starts_draw(&d->s->starts, seed, number, cls, B, d->s->x, B);
     free(number);
     dev->be.copy_in(dev, d->s->y, cls, (size_t)B * sizeof *cls);
     return 0;
@@ -249,15 +251,17 @@ static int same_steps(const Chain *a, const Chain *b) {
            m->clamp == n->clamp;
 }
 
-// How a model's training steps climb where chains get to: measured on one batch. Without guidance,
-// with which longer steps seem possible, but pixels run away.
+// How a model's training steps climb where chains get to: measured on one batch, by the run's seed,
+// so that a call's seed chooses its images and not how they are made. Without guidance, with which
+// longer steps seem possible, but pixels run away.
 static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
     enum { BEFORE = 20, MEASURED = 4 };
     const Chain chain = single_step(d);
+    const uint64_t seed = seed_of(&d->m->cfg);
     *climb = 0;
-    if (start_batch(d, 0, cls, err)) return -1;
+    if (start_batch(d, seed, 0, cls, err)) return -1;
     for (int k = 0; k < BEFORE + MEASURED; k++) {
-        const Rng key = { .seed = seed_of(d), .stream = RNG_LANGEVIN, .step = (uint32_t)k };
+        const Rng key = { .seed = seed, .stream = RNG_LANGEVIN, .step = (uint32_t)k };
         const double c = sample_climb(&d->s->pass, &chain, d->s->x, d->s->y, d->s->sums, key);
         if (k >= BEFORE) *climb += c / MEASURED;
         if (show_frame(d, k, 0, cls, err) || stopped(d->ev, err)) return -1;
@@ -272,12 +276,15 @@ static int plan_chains(Draw *d, int *cls, Err *err) {
     s->anneal = (Anneal){ .steps = d->cfg.steps, .first = 1, .last = 1 };
     if (d->cfg.from == FROM_STARTS) s->anneal.steps = 0;
     if (d->cfg.from == FROM_STARTS || d->steps_given) return 0;
-    if (!same_steps(&s->known.chain, &chain)) {
+    if (!same_steps(&s->known.chain, &chain) || s->known.start != d->cfg.start ||
+        s->known.batch != d->cfg.batch) {
         s->known.chain.steps = 0;
         const int rc = measure_climb(d, cls, &s->known.climb, err);
         if (comm_agree(d->m->comm, rc, err)) return -1;
         comm_broadcast(d->m->comm, &s->known.climb, sizeof s->known.climb);
         s->known.chain = chain;
+        s->known.start = d->cfg.start;
+        s->known.batch = d->cfg.batch;
     }
     s->anneal = anneal_plan(&d->cfg, s->known.climb);
     char line[128];
@@ -293,11 +300,11 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
     Chain chain = single_step(d);
     if (d->cfg.classes[0] && !d->cfg.conditional) chain.energy = class_energy();
     const real step_size = chain.move.lr;
-    if (start_batch(d, batch_no, cls, err)) return -1;
+    if (start_batch(d, seed_of(&d->cfg), batch_no, cls, err)) return -1;
     for (int k = 0; k < d->s->anneal.steps; k++) {
         if (animate && add_frame(d, err)) return -1;
         if (show_frame(d, k, d->s->anneal.steps, cls, err)) return -1;
-        const Rng key = { .seed = seed_of(d) + (uint64_t)batch_no,
+        const Rng key = { .seed = seed_of(&d->cfg) + (uint64_t)batch_no,
                           .stream = RNG_LANGEVIN,
                           .step = (uint32_t)k };
         chain.move.lr = step_size * anneal_scale(&d->s->anneal, k);
