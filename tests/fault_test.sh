@@ -76,6 +76,24 @@ else
     skip "no python3 to read states with"
 fi
 
+# ---- chains that get longer (moves so short that f distinguishes their ends from real images)
+growing="--px-margin 0 --px-loss bce --lr 0.01 --start uniform --step-size 0.0001 --steps 1 --steps-max 6
+         --steps-auroc 0.52 --start-real 0.3 --conv direct"
+length() { awk -F'\t' -v at="$2" 'NR == 1 { for (i = 1; i <= NF; i++) if ($i == "chain_steps") k = i }
+    $1 == at { print $k }' "$1/log.tsv"; }
+# shellcheck disable=SC2086
+train $tiny $growing --iterations 80 --out long
+# shellcheck disable=SC2086
+train $tiny $growing --iterations 53 --out cut
+train --resume --iterations 80 --out cut
+check "chains got longer before and after step 53" \
+    [ "$(length long 0)" -lt "$(length long 53)" -a "$(length long 53)" -lt "$(length long 79)" ]
+check "interrupted there, their length, starts and weights are the same bits" same long cut
+check "and the model says how long they were" \
+    eval '"$jempp" info cut/best.safetensors | grep -qE "^ *steps = [2-6]$"'
+check "--steps-max cannot change" gives 2 'the run has steps-max = 6, found 8' --resume --steps-max 8 --out cut
+check "nor --start-real" gives 2 'the run has start-real = 0.3, found 0' --resume --start-real 0 --out cut
+
 # ---- asked to stop
 # shellcheck disable=SC2086
 start $tiny --iterations 1000000 --out run

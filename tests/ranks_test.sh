@@ -47,6 +47,12 @@ child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
     check "one rank, batch norm" alone train $small --lr 0.02 --iterations 10 --out norm
     check "two with --sync-bn" ranks 2 train $small --lr 0.02 --iterations 10 --sync-bn --out sync
     check "two ranks have the losses of one" same norm sync
+    grow="--px-margin 0 --px-loss bce --start uniform --step-size 0.0001 --steps 1 --steps-max 6 --steps-auroc 0.52
+        --start-real 0.3 --iterations 60"
+    check "one rank with chains that get longer" alone train $plain $grow --out grow
+    check "two" ranks 2 train $plain $grow --out grow2
+    check "get them longer in the same steps" eval 'cmp <(cut -f1,15 grow/log.tsv) <(cut -f1,15 grow2/log.tsv)'
+    check "than those at the start" test "$(tail -1 grow/log.tsv | cut -f15)" -gt 1
     use="--device cpu --threads 1 --conv direct"
     check "samples of one rank" alone sample norm $use --count 30 --steps 3 --out one.npz
     check "samples of three" ranks 3 sample norm $use --count 30 --steps 3 --out three.npz

@@ -643,7 +643,7 @@ static void chain_starts_agree(void **state) {
     for (int i = 0; i < N * DIM; i++) image[i] = (uint8_t)rng_u32(key, (uint64_t)i);
     for (int i = 0; i < DRAWS; i++) list[i] = 100 + i;
     for (int i = 0; i < N / 2; i++) chosen[i] = 2 * i;
-    for (int kind = 0; kind < 3; kind++) {
+    for (int kind = 0; kind < 4; kind++) {
         twin_ints(&t, DRAWS, list, number), twin_ints(&t, N / 2, chosen, which);
         twins(&t, DIM, 0, 0.1, mean), twins(&t, 16 * DIM, 0, 0.1, factor),
             twins(&t, OUT * DIM, 0, 0, out);
@@ -664,8 +664,9 @@ static void chain_starts_agree(void **state) {
                                  .mean = mean[i],
                                  .scale = (real)(1 / sqrt(N / 2.0)),
                                  .jitter = (real)0.01 };
-            if (kind < 2)
-                dev->be.gauss(dev, kind ? &low : &full, number[i], DRAWS, key, out[i], OUT);
+            const Gauss point = { .dim = DIM, .mean = mean[i], .jitter = (real)0.03 };
+            const Gauss *const gauss[] = { &full, &low, &point };
+            if (kind < 3) dev->be.gauss(dev, gauss[kind], number[i], DRAWS, key, out[i], OUT);
             else dev->be.uniform(dev, number[i], DRAWS, DIM, key, out[i], OUT);
         }
         same(&t, out, OUT * DIM, 1e-5, "draws");
@@ -827,6 +828,47 @@ static void a_recorded_step_is_the_same_step(void **state) {
     recorded_steps(PREC_BF16, "wrn-10-4", 2);               // wide enough for own convolutions
 }
 
+// Fourteen steps in which chains get longer after the tenth: recorded, forgotten, recorded again.
+static void chains_that_get_longer_are_recorded_anew(void **state) {
+    (void)state;
+    if (!has_device("cuda")) skip();
+    enum { STEPS = 14 };
+    real *w[2], rows[2][STEPS][N_ROW];
+    size_t n = 0;
+    for (int i = 0; i < 2; i++) {
+        Dev dev;
+        Trainer t;
+        Config c;
+        Set set = small_set();
+        const DevOpts o = { .precision = PREC_FP32, .deterministic = 1, .conv = CONV_DIRECT };
+        OK(dev_open(&dev, "cuda", &o, NULL, err));
+        if (i) dev.be.record_begin = NULL;
+        config_defaults(&c);
+        strcpy(c.model, "wrn-10-1");
+        c.batch = 8, c.buffer = 20, c.steps = 1, c.steps_max = 3, c.reinit = 0.5,
+        c.start_real = 0.5;
+        OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
+        set_free(&set);
+        t.length.auroc = 0.99;
+        for (int k = 0; k < STEPS; k++) {
+            trainer_advance(&t);
+            trainer_rows(&t, (uint64_t)k, 1, rows[i][k]);
+            assert_true(rows[i][k][ROW_STEPS] == (k < 10 ? 1 : 2));
+        }
+        OK(dev_check(&dev, err));
+        assert_true(!t.recording[0].work == !!i);
+        n = t.net.n_w;
+        w[i] = malloc(n * sizeof *w[i]);
+        dev.be.copy_out(&dev, w[i], t.net.w, n * sizeof *w[i]);
+        trainer_close(&t);
+        dev_close(&dev);
+    }
+    assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
+    assert_memory_equal(w[0], w[1], n * sizeof *w[0]);
+    free(w[0]);
+    free(w[1]);
+}
+
 // Six steps, from the third on recorded; linked: through NCCL, with this rank alone. w is malloc'd.
 static size_t steps_of_one_rank(int linked, int sync_bn, real **w) {
     enum { STEPS = 6 };
@@ -917,6 +959,7 @@ static void the_search_for_kernels_is_shown_and_stops(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chains_that_get_longer_are_recorded_anew),
         cmocka_unit_test(a_recorded_step_is_the_same_step),
         cmocka_unit_test(a_step_through_nccl_is_the_same_step),
         cmocka_unit_test(checksums_agree_and_find_one_bit),

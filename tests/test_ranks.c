@@ -187,6 +187,40 @@ static void classes_and_attacks_are_those_of_the_whole_batch(void **state) {
                  4);
 }
 
+// The step after the first look at the AUROC, whose mean was 0.6 before.
+static void look_at_the_auroc(Run *run, Trainer *t) {
+    t->length.auroc = 0.6;
+    for (int k = 0; k <= LENGTH_EVERY; k++) trainer_advance(t);
+    trainer_rows(t, LENGTH_EVERY, 1, run->row[comm_rank(t->comm)][0]);
+}
+
+static void chains_get_longer_by_the_auroc_of_the_whole_batch(void **state) {
+    (void)state;
+    static const char *const limit[] = { "1", "0.5" };      // they never do; they do at once
+    for (int i = 0; i < 2; i++) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "norm = none\noptimizer = adam\nlr = 1e-3\nstart-real = 0.5\nsteps-max = 4\n"
+                 "steps-auroc = %s\n",
+                 limit[i]);
+        Run one = { .cfg = options(text), .ranks = 1, .work = look_at_the_auroc };
+        Run many = { .cfg = one.cfg, .ranks = 4, .work = look_at_the_auroc };
+        run_ranks(&one);
+        run_ranks(&many);
+        const real *wanted = one.row[0][0];
+        assert_true(wanted[ROW_STEPS] == (i ? 3 : 2));
+        if (i) assert_true(wanted[ROW_AUROC] == (real)0.5);
+        else assert_less(fabs((double)wanted[ROW_AUROC] - 0.59), 0.05 + 1e-6);   // 0.54 to 0.64
+        for (int r = 0; r < 4; r++) {
+            assert_true(many.row[r][0][ROW_STEPS] == wanted[ROW_STEPS]);
+            assert_true(many.row[r][0][ROW_AUROC] == wanted[ROW_AUROC]);
+            assert_close(many.row[r][0][ROW_LOSS], wanted[ROW_LOSS], 1e-4);
+        }
+        run_free(&one);
+        run_free(&many);
+    }
+}
+
 // A rank weighs its images by 1 / batch; of its rows alone the loss would be a mean over rows.
 static void gradients_of_parts(Run *run, Trainer *t) {
     Comm *comm = t->comm;
@@ -269,6 +303,7 @@ int main(void) {
         cmocka_unit_test(ranks_train_as_one_does_without_norm),
         cmocka_unit_test(ranks_train_as_one_does_with_sync_bn),
         cmocka_unit_test(classes_and_attacks_are_those_of_the_whole_batch),
+        cmocka_unit_test(chains_get_longer_by_the_auroc_of_the_whole_batch),
         cmocka_unit_test(with_plain_norms_the_gradient_is_the_mean_of_the_parts),
         cmocka_unit_test(a_rank_with_another_weight_is_found),
         cmocka_unit_test(a_batch_that_cannot_be_divided_is_refused),

@@ -406,12 +406,26 @@ static int check_length(const Config *c, Err *err) {
     return 0;
 }
 
+// Options of chains that are not there.
+static int check_no_chains(const Config *c, Err *err) {
+    if (c->steps_max)
+        return err_set(err, ERR_ARG, "steps-max = %d without chains: expected px other than none",
+                       c->steps_max);
+    if (c->start_real > 0)
+        return err_set(err, ERR_ARG, "start-real = %g without chains: expected px other than none",
+                       c->start_real);
+    return 0;
+}
+
 static int check_chains(const Config *c, Err *err) {
-    if (c->px == PX_NONE && c->pxy_weight <= 0) return 0;              // there are none
+    if (c->px == PX_NONE && c->pxy_weight <= 0) return check_no_chains(c, err);
     if (!c->steps)
         return err_set(
             err, ERR_ARG,
             "steps = 0: log p(x) is learned from chains of 1 step or more (or px = none)");
+    if (c->steps_max && c->steps_max <= c->steps)
+        return err_set(err, ERR_ARG, "steps-max = %d: expected more than steps = %d, or 0",
+                       c->steps_max, c->steps);
     if (c->step_size <= 0) return err_set(err, ERR_ARG, "step-size = 0: chains would not move");
     if (c->buffer < c->batch)
         return err_set(err, ERR_ARG, "buffer = %d: a batch takes %d different images from it",

@@ -44,13 +44,14 @@ typedef struct {
     double epochs, minutes;
     int    train_images, valid_images;
     // chains
-    int    steps, inner;
+    int    steps, steps_max, inner; // steps_max 0: chains keep their length
+    double steps_auroc;
     double step_size, clip, noise;  // clip 0: no limit
     int    clamp;
     StartKind start;
     PriorKind prior;
     int    buffer, conditional;
-    double reinit;
+    double reinit, start_real;
     // objective
     PxRule px;
     PxLoss px_loss;

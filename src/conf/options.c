@@ -106,6 +106,12 @@ const OptRow config_rows[] = {
 
     { "steps", T_INT, AT(steps), "10", 0, 100000, NULL, TRAIN | SAMPLE | BENCH | EVAL, "chains",
       "gradient steps per chain: M of PYLD-M-N, K of SGLD-K" },
+    { "steps-max", T_INT, AT(steps_max), "0", 0, 100000, NULL, TRAIN, "chains",
+      "chains get longer by a step, from --steps up to this, each time the running mean of the "
+      "AUROC of f between real and sampled images exceeds --steps-auroc; 0: they keep their "
+      "length" },
+    { "steps-auroc", T_NUM, AT(steps_auroc), "0.75", 0.5, 1, NULL, TRAIN, "chains",
+      "limit on that AUROC: 0.5 where f does not distinguish the two, 1 where it always does" },
     { "inner", T_INT, AT(inner), "5", 1, 100000, NULL, TRAIN | SAMPLE | BENCH, "chains",
       "moves along each gradient: N of PYLD-M-N, 1 for SGLD" },
     { "step-size", T_NUM, AT(step_size), "0.2", 0, 1000, NULL, TRAIN | SAMPLE, "chains",
@@ -125,6 +131,9 @@ const OptRow config_rows[] = {
       "images in the replay buffer" },
     { "reinit", T_NUM, AT(reinit), "0.05", 0, 1, NULL, TRAIN, "chains",
       "probability that a chain starts afresh instead of from the replay buffer" },
+    { "start-real", T_NUM, AT(start_real), "0", 0, 1, NULL, TRAIN, "chains",
+      "probability that a chain start is a training image, with noise of --sigma, instead of what "
+      "--start says" },
     { "conditional", T_FLAG, AT(conditional), "off", 0, 1, NULL, TRAIN, "chains",
       "chains follow log p(x|y), the logit of their class, instead of log p(x)" },
 

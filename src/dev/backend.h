@@ -94,6 +94,8 @@ typedef struct {                      // what the host sets before each step
     uint32_t step, drawn;             // this step's number; chain starts used so far
     real     lr;
     uint32_t first;                   // the whole batch's row that is this rank's first
+    real     auroc;                   // for the log: of f between real and sampled images so far
+    int      chain_steps;             // and the gradient steps of this step's chains
 } StepInput;
 
 // What changes from step to step. It lives in the device's memory, so that a recorded step can be
@@ -184,7 +186,7 @@ typedef struct {                      // mean + scale * sum_i z_i (row_i - mean)
 
 // A training step's losses become a row for the log, and a verdict.
 enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, ROW_CLIMB, ROW_HALT,
-       N_ROW };
+       ROW_AUROC, ROW_STEPS, N_ROW };
 // Rows of N_SUM: the batches', then how chains made their first move: what they climb before and
 // after it, and g.x before and after it, whose difference is what the slope promised. The last row
 // takes what nobody asks for.

@@ -56,5 +56,7 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
     row[ROW_GAP] = now->gap;
     row[ROW_CLIMB] = (real)watch_climb(o, sums);
     row[ROW_HALT] = (real)now->halt;
+    row[ROW_AUROC] = now->in.auroc;
+    row[ROW_STEPS] = (real)now->in.chain_steps;
 }
 #endif

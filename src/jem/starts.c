@@ -30,6 +30,10 @@ static void group_mean(const uint8_t *x, const int *rows, int n, int dim, double
     for (int i = 0; i < dim; i++) mean[i] /= n;
 }
 
+static int no_image(int k, Err *err) {
+    return err_set(err, ERR_DATA, "class %d has no training image to start chains from", k);
+}
+
 // Groups, their lists of images and their means, on the host.
 typedef struct {
     Arena arena;
@@ -47,8 +51,7 @@ static int group_images(Groups *f, const uint8_t *pixels, const int *y, int n, i
     sort_rows(y, n, n_group, f->rows, f->first);
     for (int k = 0; k < n_group; k++) {
         const int count = f->first[k + 1] - f->first[k];
-        if (count < 1)
-            return err_set(err, ERR_DATA, "class %d has no training image to start chains from", k);
+        if (count < 1) return no_image(k, err);
         group_mean(pixels, f->rows + f->first[k], count, dim, f->mean + (size_t)k * (size_t)dim);
     }
     return 0;
@@ -130,9 +133,27 @@ int starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, int n_gr
     return 0;
 }
 
+int starts_add_real(Starts *s, const Bytes *set, const int *y, double rate, double noise,
+                    Err *err) {
+    if (rate <= 0) return 0;
+    int *rows = arena_alloc(&s->arena, (size_t)set->n, sizeof *rows);
+    int *first = arena_alloc(&s->arena, 2 * (size_t)s->classes + 2, sizeof *first);
+    if (arena_ok(&s->arena, "chain starts", err)) return -1;
+    sort_rows(y, set->n, s->classes, rows, first);
+    for (int k = 0; k < s->classes; k++)
+        if (first[k] == first[k + 1]) return no_image(k, err);
+    s->real.rate = (real)rate;
+    s->real.noise = (real)noise;
+    s->real.set = *set;
+    s->real.rows = rows;
+    s->real.first = first;
+    s->real.image = s->dev->be.alloc(s->dev, (size_t)s->dim * sizeof(real), "chain starts");
+    return dev_check(s->dev, err);
+}
+
 void starts_close(Starts *s) {
-    void *all[] = { s->rows, s->number, s->mean, s->factor };
-    for (int i = 0; s->dev && i < 4; i++)
+    void *all[] = { s->rows, s->number, s->mean, s->factor, s->real.image };
+    for (int i = 0; s->dev && i < 5; i++)
         if (all[i]) s->dev->be.free(s->dev, all[i]);
     arena_free(&s->arena);
     memset(s, 0, sizeof *s);
@@ -147,14 +168,39 @@ int starts_class(const Starts *s, PriorKind prior, uint64_t seed, uint32_t numbe
     return k;
 }
 
+static Rng real_key(uint64_t seed, int number) {
+    return (Rng){ .seed = seed, .stream = RNG_REAL, .step = (uint32_t)number };
+}
+
+static int is_real(const Starts *s, uint64_t seed, int number) {
+    return s->real.rate > 0 && (real)rng_uniform(real_key(seed, number), 0) < s->real.rate;
+}
+
+// A training image of class cls with noise: it is the mean of a Gaussian that varies by the noise
+// alone.
+static void draw_real(Starts *s, uint64_t seed, int number, int cls, real *out, int n_out) {
+    const Rng which = real_key(seed, number), key = { .seed = seed, .stream = RNG_START };
+    Dev *dev = s->dev;
+    const int *mine = s->real.rows + s->real.first[cls];
+    const int n = s->real.first[cls + 1] - s->real.first[cls];
+    const int list[] = { mine[rng_below(which, 1, (uint32_t)n)], number };
+    const Gauss g = { .dim = s->dim, .mean = s->real.image, .jitter = s->real.noise };
+    dev->be.copy_in(dev, s->number, list, sizeof list);
+    dev->be.batch(dev, &s->real.set, s->number, 1, (Augment){ 0 }, key, NULL, s->real.image, NULL);
+    dev->be.gauss(dev, &g, s->number + 1, 1, key, out, n_out);
+}
+
 void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out,
                  int n_out) {
     const Rng key = { .seed = seed, .stream = RNG_START };
     Dev *dev = s->dev;
     int list[STARTS_AT_ONCE];
+    for (int i = 0; i < n; i++)
+        if (is_real(s, seed, number[i])) draw_real(s, seed, number[i], cls[i], out, n_out);
     for (int k = 0; k < (s->n_group ? s->n_group : 1); k++)
         for (int i = 0, m = 0; i <= n; i++) {                 // i == n: flush
-            if (i < n && (s->n_group < 2 || cls[i] == k)) list[m++] = number[i];
+            if (i < n && (s->n_group < 2 || cls[i] == k) && !is_real(s, seed, number[i]))
+                list[m++] = number[i];
             if (!m || (i < n && m < STARTS_AT_ONCE)) continue;
             dev->be.copy_in(dev, s->number, list, (size_t)m * sizeof *list);
             if (s->n_group) dev->be.gauss(dev, &s->g[k], s->number, m, key, out, n_out);

@@ -13,6 +13,12 @@ typedef struct {
     int       *rows, *number;             // on the device: images sorted by class; scratch
     real      *mean, *factor;             // there too: [n_group][dim]; [n_group][rank][dim] or NULL
     real      *share;                     // [classes], host: class frequencies, cumulated
+    struct {                              // starts that are training images (starts_add_real)
+        real   rate, noise;               // how often; sd of the noise on them
+        Bytes  set;
+        int   *rows, *first;              // host: images of class k are rows[first[k]] ...
+        real  *image;                     // on the device: [dim], scratch
+    } real;
     Arena      arena;
 } Starts;
 
@@ -24,6 +30,9 @@ int  starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const ui
 // From what a model file holds: means and factors [n_group][dim], [n_group][rank][dim] on the host.
 int  starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
                        int rank, const float *mean, const float *factor, Err *err);
+// From now on a draw is, with probability `rate`, a training image of its class with noise.
+int  starts_add_real(Starts *s, const Bytes *set, const int *y, double rate, double noise,
+                     Err *err);
 void starts_close(Starts *s);
 // The class of draw `number` where the caller asks for none.
 int  starts_class(const Starts *s, PriorKind prior, uint64_t seed, uint32_t number);

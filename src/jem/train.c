@@ -88,6 +88,8 @@ static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
     const TrainBatch *b = &t->batch[i];
     const real mean = 1 / (real)t->cfg.batch;
     pass_forward(p, b->x);
+    if (t->length.most && row == i && (i == t->watch.px || i == t->watch.fake))
+        chain_length_keep(&t->length, i == t->watch.fake, pass_logits(p));
     t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
                     t->sums + row * N_SUM);
     pass_backward_last(p, i == t->watch.n_batch - 1 ? t->comm : NULL);
@@ -165,11 +167,28 @@ void trainer_advance(Trainer *t) {
     const StepInput in = { .step = (uint32_t)t->step,
                            .drawn = t->replay.drawn,
                            .lr = (real)trainer_lr(t),
-                           .first = (uint32_t)t->first };
+                           .first = (uint32_t)t->first,
+                           .auroc = (real)t->length.auroc,
+                           .chain_steps = t->chain.steps };
     t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
     step_or_replay(t);
     t->replay.drawn += draws;
     t->step++;
+    if (t->length.most && t->step % LENGTH_EVERY == 0)
+        trainer_chain_steps(t, chain_length_next(&t->length, t->chain.steps, t->comm));
+}
+
+// The sums after the chains' first move: the second step takes them or, where there is none, the
+// batch to learn from.
+static int after_first_move(const Trainer *t) {
+    return t->chain.steps > 1 ? CHAIN_AFTER : t->watch.fake;
+}
+
+void trainer_chain_steps(Trainer *t, int steps) {
+    if (steps == t->chain.steps) return;
+    t->chain.steps = steps;
+    t->watch.after = after_first_move(t);
+    forget_recordings(t);                                    // they hold the old number
 }
 
 double trainer_lr(const Trainer *t) {
@@ -251,9 +270,11 @@ void trainer_broadcast(Trainer *t) {
     if (!c) return;
     struct {
         uint64_t step, seed, batches;
-        double   lr_scale;
+        double   lr_scale, auroc;
         uint32_t drawn;
-    } host = { t->step, t->seed, t->net.batches, t->lr_scale, t->replay.drawn };
+        int      chain_steps;
+    } host = { t->step,         t->seed,         t->net.batches, t->lr_scale,
+               t->length.auroc, t->replay.drawn, t->chain.steps };
     comm_broadcast(c, &host, sizeof host);
     comm_copy(c, t->dev, t->net.w, t->net.n_w * sizeof(real));
     comm_copy(c, t->dev, t->net.state, t->net.n_state * sizeof(real));
@@ -265,6 +286,8 @@ void trainer_broadcast(Trainer *t) {
     t->net.batches = host.batches;
     t->lr_scale = host.lr_scale;
     t->seed = host.seed;
+    t->length.auroc = host.auroc;
+    trainer_chain_steps(t, host.chain_steps);
     forget_recordings(t);
     if (has_chains(t)) replay_rewind(&t->replay, t->seed, t->step, host.drawn);
     net_changed(&t->net);
@@ -306,12 +329,12 @@ static void objective(Trainer *t) {
                         .px = generative ? real_at : -1,
                         .fake = fake_at,
                         .up = t->chain.energy,
-                        .after = c->steps > 1 ? CHAIN_AFTER : fake_at,
                         .loss_limit = (real)c->loss_limit,
                         .gap_limit = (real)c->gap_limit,
                         .ce_limit = pyx + pxy > 0 ? (real)c->ce_limit : 0,
                         .px_margin = (real)c->px_margin,
                         .n_ring = N_RING };
+    t->watch.after = after_first_move(t);
     t->labelled = &t->batch[0];
     t->px_real = generative ? &t->batch[real_at] : NULL;
     t->sampled = generative ? &t->batch[fake_at] : NULL;
@@ -466,9 +489,12 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
     if (has_chains(t) &&
         (starts_open(&t->starts, dev, c->start, &t->data, train->x, train->y, train->classes,
                      err) ||
+         starts_add_real(&t->starts, &t->data, train->y, c->start_real, c->sigma, err) ||
          stopped(dev->events, err) ||
          replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err) ||
          stopped(dev->events, err)))
+        return -1;
+    if (has_chains(t) && chain_length_open(&t->length, dev, c, t->rows, train->classes, err))
         return -1;
     t->replay.first = t->first;
     t->replay.rows = t->rows;
@@ -492,6 +518,7 @@ void trainer_close(Trainer *t) {
     void *all[] = { t->mem, t->index, t->px_index, t->x0, t->sam_keep, t->state, t->sums, t->ring };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) dev->be.free(dev, all[i]);
     optim_close(&t->optim, &t->net);
+    chain_length_close(&t->length);
     replay_close(&t->replay);
     starts_close(&t->starts);
     bytes_free(&t->data, dev);

@@ -5,6 +5,7 @@
 #define TRAIN_H
 #include "conf/config.h"
 #include "data/run_data.h"
+#include "jem/chain_length.h"
 #include "jem/replay.h"
 #include "jem/sample.h"
 
@@ -35,6 +36,7 @@ typedef struct {
     Starts   starts;
     Replay   replay;
     Chain    chain;
+    ChainLength length;           // what may make chain.steps grow
     // modes of the net; only real_pass always updates the running statistics
     Pass     real_pass, sampled_pass, chain_pass, attack_pass, sam_pass;
     void    *mem;                 // which these passes share
@@ -81,6 +83,7 @@ void trainer_advance(Trainer *t);
 
 double  trainer_lr(const Trainer *t);               // of the next step
 Augment trainer_augment(const Trainer *t);          // of the labelled batch
+void trainer_chain_steps(Trainer *t, int steps);     // from the next step on
 void trainer_seed(Trainer *t, int attempt);         // a new random stream for a new attempt
 // The log rows of n steps, rows[n][N_ROW], the first at most N_RING back; waits for the device.
 void trainer_rows(Trainer *t, uint64_t step, int n, real *rows);

@@ -184,6 +184,10 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Step
     meta_number(w, "ce", (double)now->ce);
     meta_number(w, "ce_low", (double)now->ce_low);
     meta_number(w, "behind", now->over_margin);
+    if (t->length.most) {
+        meta_number(w, "chain_steps", t->chain.steps);
+        meta_number(w, "auroc", t->length.auroc);
+    }
     meta_number(w, "attempt", r->attempt);
     meta_number(w, "lr_scale", r->lr_scale);
     meta_number(w, "seconds", r->seconds);
@@ -307,6 +311,20 @@ int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
     return rc;
 }
 
+static int load_chain_length(Trainer *t, const St *st, Err *err) {
+    double steps, auroc;
+    if (!t->length.most) return 0;
+    if (meta_read(st, "chain_steps", &steps, err) || meta_read(st, "auroc", &auroc, err)) return -1;
+    if (!(steps >= t->cfg.steps && steps <= t->length.most && auroc >= 0 && auroc <= 1))
+        return err_set(
+            err, ERR_DATA,
+            "%s: chain_steps %g, auroc %g: expected %d to %d steps, an AUROC from 0 to 1", st->path,
+            steps, auroc, t->cfg.steps, t->length.most);
+    trainer_chain_steps(t, (int)steps);
+    t->length.auroc = auroc;
+    return 0;
+}
+
 static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     double step, drawn, gap, ce, ce_low, attempt, best_step, validated = 0, behind = 0;
     if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) ||
@@ -318,7 +336,7 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
         meta_read(st, "best_step", &best_step, err) ||
         (st_meta(st, "judged") && meta_read(st, "judged", &validated, err)) ||
         (st_meta(st, "behind") && meta_read(st, "behind", &behind, err)) ||
-        model_weights(st, &t->net, err))
+        load_chain_length(t, st, err) || model_weights(st, &t->net, err))
         return -1;
     if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 &&
           attempt <= 1000 && best_step >= 0 && best_step < 4e9 && validated >= 0 &&

@@ -264,6 +264,7 @@ static int fit_open(TrainRun *r, Err *err) {
     r->start = now_seconds();
     r->log.ev = r->ev;
     r->log.tensorboard = r->cfg.tensorboard;
+    r->log.chain_length = r->t.length.most > 0;
     if (!rc && run_writes(r)) rc = open_state(r, path, err);
     if (comm_agree(r->comm, rc, err)) return -1;
     run_share_state(r);

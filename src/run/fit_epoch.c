@@ -69,8 +69,10 @@ static double temperature_in_use(const TrainRun *r, const Scores *s) {
 
 static int save_best(TrainRun *r, const Scores *s, Err *err) {
     char path[RUN_PATH];
+    Config cfg = r->cfg;
+    cfg.steps = r->t.chain.steps;                       // as long as chains are by now
     if (chain_starts(r, err) || run_path(path, r->out, RUN_BEST, err)) return -1;
-    const ModelCard card = { .cfg = &r->cfg,
+    const ModelCard card = { .cfg = &cfg,
                              .class_name = r->train.class_name,
                              .threshold = s->threshold,
                              .percentile = s->n ? s->percentile : NULL,

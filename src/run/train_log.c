@@ -12,13 +12,21 @@
 #include <unistd.h>
 
 const char *const log_name[N_LOG] = {
-    [LOG_STEP] = "step",         [LOG_EPOCH] = "epoch",
-    [LOG_SECONDS] = "seconds",   [LOG_LR] = "lr",
-    [LOG_LOSS] = "loss",         [LOG_CE] = "ce",
-    [LOG_ACCURACY] = "accuracy", [LOG_FX] = "fx",
-    [LOG_FXQ] = "fxq",           [LOG_GAP] = "gap",
-    [LOG_CLIMB] = "climb",       [LOG_VALID] = "valid_accuracy",
+    [LOG_STEP] = "step",
+    [LOG_EPOCH] = "epoch",
+    [LOG_SECONDS] = "seconds",
+    [LOG_LR] = "lr",
+    [LOG_LOSS] = "loss",
+    [LOG_CE] = "ce",
+    [LOG_ACCURACY] = "accuracy",
+    [LOG_FX] = "fx",
+    [LOG_FXQ] = "fxq",
+    [LOG_GAP] = "gap",
+    [LOG_CLIMB] = "climb",
+    [LOG_VALID] = "valid_accuracy",
     [LOG_FID] = "fid",
+    [LOG_AUROC] = "auroc",
+    [LOG_CHAIN_STEPS] = "chain_steps",
 };
 
 // The value of the device's row that each shows (-1: none of them), and how it is printed: so many
@@ -39,7 +47,11 @@ static const struct {
     [LOG_CLIMB] = { ROW_CLIMB, 4, 0 },
     [LOG_VALID] = { -1, 4, 1 },
     [LOG_FID] = { -1, 3, 1 },
+    [LOG_AUROC] = { ROW_AUROC, 4, 1 },
+    [LOG_CHAIN_STEPS] = { ROW_STEPS, 0, 1 },
 };
+
+static int columns_now(const TrainLog *log) { return log->chain_length ? N_LOG : LOG_AUROC; }
 
 static void head_line(char *dst, size_t n, int columns_in) {
     size_t at = 0;
@@ -80,8 +92,8 @@ static int start_events(TrainLog *log, const char *dir, Err *err) {
 int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     char line[512], head[256];
     close_text(log);
-    head_line(head, sizeof head, N_LOG);
-    log->n_column = N_LOG;
+    log->n_column = columns_now(log);
+    head_line(head, sizeof head, log->n_column);
     if (run_path(log->path, dir, RUN_LOG, err)) return -1;
     log->f = fopen(log->path, "r+");
     if (!log->f) log->f = fopen(log->path, "w+");
@@ -110,7 +122,8 @@ void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N
                                   [LOG_VALID] = valid,
                                   [LOG_FID] = fid };
     double value[N_LOG];
-    for (int k = 0; k < N_LOG; k++) {
+    const int n = columns_now(log);
+    for (int k = 0; k < n; k++) {
         char text[400] = "";            // the largest double has 309 digits
         const double v = columns[k].row >= 0 ? (double)row[columns[k].row] : other[k];
         if ((k != LOG_VALID && k != LOG_FID) || !isnan(v))
@@ -119,10 +132,10 @@ void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N
         if (k < log->n_column) fprintf(log->f, k ? "\t%s" : "%s", text);
     }
     fputc('\n', log->f);
-    tell_row(log->ev, N_LOG, log_name, value);
+    tell_row(log->ev, n, log_name, value);
     value[LOG_STEP] = NAN;              // an event has its step anyway
     if (log->events.f)
-        event_file_scalars(&log->events, wall_time(), log->next, "train", N_LOG, log_name, value);
+        event_file_scalars(&log->events, wall_time(), log->next, "train", n, log_name, value);
     log->next++;
 }
 

@@ -9,7 +9,7 @@
 
 typedef enum {
     LOG_STEP, LOG_EPOCH, LOG_SECONDS, LOG_LR, LOG_LOSS, LOG_CE, LOG_ACCURACY, LOG_FX, LOG_FXQ,
-    LOG_GAP, LOG_CLIMB, LOG_VALID, LOG_FID, N_LOG
+    LOG_GAP, LOG_CLIMB, LOG_VALID, LOG_FID, LOG_AUROC, LOG_CHAIN_STEPS, N_LOG
 } LogColumn;
 
 extern const char *const log_name[N_LOG];       // of the columns, as in the file's first line
@@ -21,6 +21,7 @@ typedef struct {
     char     path[600];
     const Events *ev;               // its row gets every line, as numbers; may be NULL
     int      tensorboard;           // write an event file too
+    int      chain_length;          // write auroc and chain_steps, of chains that may get longer
     EventFile events;
     double   shown;                 // now_seconds() when readers last got all of it
 } TrainLog;
