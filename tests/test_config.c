@@ -342,7 +342,7 @@ static void every_preset_loads_fits_together_and_says_what_it_is(void **state) {
         snprintf(top, sizeof top, "# %s - ", p->name);
         assert_memory_equal(p->text, top, strlen(top));
     }
-    assert_int_equal(n, 15);
+    assert_int_equal(n, 17);
 }
 
 static void presets_differ_as_the_paper_says(void **state) {
@@ -364,6 +364,8 @@ static void presets_differ_as_the_paper_says(void **state) {
         { "softmax", 0, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_NONE, BN_REAL },
         { "demo", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_SHARED, BN_REAL },
         { "cifar10-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
+        { "cifar100-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
+        { "svhn-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
     };
     for (size_t i = 0; i < LEN(rows); i++) {
         Config c = defaults();
@@ -375,6 +377,10 @@ static void presets_differ_as_the_paper_says(void **state) {
     Config c = defaults();
     OK(config_preset(&c, "no-prox", err));
     assert_true(c.clip == 0 && c.clamp);
+    c = defaults();
+    OK(config_preset(&c, "svhn-fast", err));
+    assert_string_equal(c.data, "svhn");
+    assert_true(!c.flip && c.px_loss == LOSS_BCE && c.sam == 0 && c.px_margin == 0);
     c = defaults();
     OK(config_preset(&c, "jem", err));
     assert_true(c.clip == 0 && !c.clamp && c.noise == 0.01 && c.step_size == 1 &&
@@ -398,6 +404,9 @@ static void what_does_not_fit_together_is_refused(void **state) {
     OK(config_check(&c, err));
     unfit("steps = 0\n", "px = none");
     unfit("step-size = 0\n", "not move");
+    unfit("steps-max = 10\n", "steps-max = 10: expected more than steps = 10, or 0");
+    unfit("px = none\nsteps-max = 20\n", "steps-max = 20 without chains");
+    unfit("px = none\nstart-real = 0.5\n", "start-real = 0.5 without chains");
     unfit("buffer = 32\n", "64 different");
     unfit("adversarial = linf\n", "attack-radius");
     unfit("attack-radius = 0.5\n", "adversarial = linf or l2");
