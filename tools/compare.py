@@ -10,13 +10,15 @@ run at once. Then --minutes would make them compete for time; --seconds S avoids
 is timed alone first (`jempp bench`), and each run gets as many as fit into S seconds. Accuracy and ECE are those of
 the validation images: with the last weights and, with --ema, with their average. climb is its mean over the last 500
 steps (docs/pyld.md); --fid WEIGHTS adds the FID of the replay buffer against the training images; "diverged" is the
-step at which a run failed for good (with --retries 0 the first time). The table is printed and written to
-OUT/table.md."""
+step at which a run failed for good (with --retries 0 the first time): the other figures of such a run are those of
+its last checkpoint. Where presets vary, "paper" is the accuracy that the preset's file cites. The table is printed
+and written to OUT/table.md."""
 import argparse
 import concurrent.futures
 import itertools
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -131,14 +133,27 @@ def result(a, run):
         failed = int(f.read()) != 0
     last = int(column(run, "step", "diverged.tsv")[-1]) if failed else None
     plain, plain_ece = accuracy(a, run, "last.safetensors", "plain")
-    epochs, climb = r["steps"] / r["steps_per_epoch"], column(run, "climb")[-500:]
+    epochs, chains = r["steps"] / r["steps_per_epoch"], r["options"]["px"] != "none"
+    climb = column(run, "climb")[-500:] if chains else []
+    best = os.path.exists(os.path.join(run, "best.safetensors"))        # not where the first epoch diverged
     one = {"epochs": epochs, "seconds": a.seconds or r["seconds"], "retries": r["retries"],
+           "per_epoch": r["seconds"] / epochs if epochs else None,
            "climb": statistics.mean(climb) if climb else None, "diverged": last,
-           "fid": buffer_fid(a, run) if a.fid and climb else None, "plain": plain, "plain_ece": plain_ece}
-    if float(r["options"]["ema"]) > 0:
+           "fid": buffer_fid(a, run) if a.fid and chains and best else None, "plain": plain, "plain_ece": plain_ece}
+    if float(r["options"]["ema"]) > 0 and best:
         one["average"] = 100 * column(run, "valid_accuracy")[-1]    # the last epoch's is of these
         one["average_ece"] = accuracy(a, run, "best.safetensors", "average")[1]
     return one
+
+
+def paper(setting):
+    """The accuracy in the paper that the file of a preset cites: a column where presets vary."""
+    name = dict(setting).get("preset")
+    if not name:
+        return []
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "presets", name + ".conf")) as f:
+        found = re.search(r"The paper: ([0-9.]+) %", f.read())
+    return [found[1] if found else "–"]
 
 
 def several(values, form):
@@ -146,23 +161,31 @@ def several(values, form):
     return "–" if all(v is None for v in values) else ", ".join("–" if v is None else form.format(v) for v in values)
 
 
+def average(values):
+    known = [v for v in values if v is not None]
+    return f"{statistics.mean(known):.2f}" if known else "–"
+
+
 def table(a, vary, seeds, results):
     names = [v.partition("=")[0] for v in vary]
-    kinds = [k for k in ("plain", "average") if k in next(iter(results.values()))]
-    head = names + ["epochs", "seconds", "rollbacks", "diverged", "climb"] + ["FID"] * bool(a.fid)
+    kinds = [k for k in ("plain", "average") if any(k in r for r in results.values())]
+    head = names + ["paper"] * ("preset" in names)
+    head += ["epochs", "seconds", "per epoch", "rollbacks", "diverged", "climb"] + ["FID"] * bool(a.fid)
     for k in kinds:
         head += [f"{k}: " + ", ".join(f"seed {s}" for s in seeds), "mean", "ECE"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for setting in settings(vary):
         r = [results[setting, s] for s in seeds]
         mean = lambda key: statistics.mean(x[key] for x in r)
-        row = [v for _, v in setting]
-        row += [f"{mean('epochs'):.1f}", f"{mean('seconds'):.0f}", several([x["retries"] for x in r], "{}")]
+        row = [v for _, v in setting] + paper(setting)
+        row += [f"{mean('epochs'):.1f}", f"{mean('seconds'):.0f}", several([x["per_epoch"] for x in r], "{:.1f}")]
+        row.append(several([x["retries"] for x in r], "{}"))
         row += [several([x["diverged"] for x in r], "{}"), several([x["climb"] for x in r], "{:.2f}")]
         if a.fid:
             row.append(several([x["fid"] for x in r], "{:.1f}"))
         for k in kinds:
-            row += [", ".join(f"{x[k]:.2f}" for x in r), f"{mean(k):.2f}", f"{mean(k + '_ece'):.2f}"]
+            row += [several([x.get(k) for x in r], "{:.2f}"), average([x.get(k) for x in r]),
+                    average([x.get(k + "_ece") for x in r])]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
 
