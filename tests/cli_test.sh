@@ -388,6 +388,21 @@ exec 3>&-
 [ ! -s err ] || bad "a closed pipe is no news"
 [ ! -e /dev/full ] || { "$jempp" info >/dev/full 2>err; [ $? = 1 ] && grep -q 'cannot write' err; } || bad "a full disk"
 
+# ---- a stream that is closed is not mixed up with a file
+tiny="train $net --data shapes --iterations 2 --batch 16 --steps 1 --px shared --buffer 64 --train-images 200 --valid-images 100 --threads 1"
+"$jempp" $tiny --out closed1 >&- 2>&- </dev/null
+[ $? = 1 ] || bad "output that nobody can read is no failure"
+[ "$(cut -f1 closed1/log.tsv | tr '\n' ' ')" = 'step 0 1 ' ] || bad "messages are in the log of a run"
+"$jempp" $tiny --out closed2 >out 2>err <&- || bad "exit code $? without standard input"
+"$jempp" predict model.safetensors - <&- >out 2>err
+[ $? = 1 ] && grep -q 'standard input' err || bad "a picture was read from closed standard input"
+
+# ---- nohup: the terminal's end is no signal to stop
+(trap '' HUP; exec "$jempp" $tiny --iterations 200 --out kept >out 2>err </dev/null) &
+wait_for kept/log.tsv $!
+kill -HUP $!
+wait $! || bad "exit code $? after a SIGHUP that nohup ignores"
+
 # ---- a signal saves and stops
 "$jempp" train $net --data shapes --iterations 1000000 --batch 16 --steps 1 --px shared --buffer 64 \
     --train-images 200 --valid-images 100 --threads 1 --out long >out 2>err </dev/null &

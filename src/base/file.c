@@ -164,6 +164,7 @@ Writer writer_open(const char *path) {
     const int fd = open_new(w.tmp, path);
     if (fd >= 0) w.f = fdopen(fd, "wb");
     if (!w.f) {
+        if (errno == EEXIST) err_set(&w.err, ERR_IO, "%s: %s is in the way", w.path, w.tmp);
         writer_fail(&w, errno);
         if (fd >= 0) {
             close(fd);

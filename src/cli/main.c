@@ -1,6 +1,7 @@
 // main.c - jempp, the program: finds the command, turns errors into exit codes.
 #include "cli/cli.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,11 +32,12 @@ static int stop_asked(void *ctx) {
 // A reader that goes away (| head) must not end a training run: writing fails instead.
 static void catch_signals(void) {
     struct sigaction stop = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
-    struct sigaction ignore = { .sa_handler = SIG_IGN };
+    struct sigaction ignore = { .sa_handler = SIG_IGN }, before;
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGUSR1, &stop, NULL);                  // mpirun passes it on to all, and then waits
-    sigaction(SIGHUP, &stop, NULL);                   // a lost terminal is no reason to lose work
+    sigaction(SIGHUP, &stop, &before);                // a lost terminal is no reason to lose work
+    if (before.sa_handler == SIG_IGN) sigaction(SIGHUP, &ignore, NULL);      // nohup: nor to stop
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL);                // so is a file beyond the user's limit
 }
@@ -145,7 +147,15 @@ static int run(int argc, char **argv) {
     return EXIT_USAGE;
 }
 
+// A standard stream that is closed would be the next file that is opened, and what is printed would
+// become part of it. Opened the wrong way round, using it fails as before.
+static void keep_streams_apart(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", fd ? O_RDONLY : O_WRONLY);
+}
+
 int main(int argc, char **argv) {
+    keep_streams_apart();
     catch_signals();
     const int rc = run(argc, argv);
     if ((fflush(stdout) || ferror(stdout)) && errno != EPIPE) {
