@@ -34,6 +34,7 @@ int api_fail(JemppErr *to, const Err *from) {
 int jempp_rank(void) { return comm_own_rank(); }
 
 JemppOptions *jempp_options(const char *command, JemppErr *err) {
+    DECIMAL_POINT;
     const Command *k = command_find(command);
     JemppOptions *o = k ? calloc(1, sizeof *o) : NULL;
     Err e = { 0 };
@@ -71,6 +72,7 @@ static int set(JemppOptions *o, const char *name, const char *value, const char 
 }
 
 int jempp_set(JemppOptions *o, const char *name, const char *value, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     return set(o, name, value, name, &e) ? api_fail(err, &e) : 0;
 }
@@ -143,6 +145,7 @@ static int set_layer(JemppOptions *o, int layer, int argc, char **argv, Err *err
 }
 
 int jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     for (int layer = 0; layer < 3; layer++)
         if (set_layer(o, layer, argc, argv, &e)) return api_fail(err, &e);
@@ -163,14 +166,22 @@ const char *jempp_file(const JemppOptions *o, int i) {
 }
 
 int jempp_get(const JemppOptions *o, const char *name, char *dst, size_t n) {
+    DECIMAL_POINT;
     const OptRow *row = config_row(name);
     if (!row) return -1;
     config_value(&o->cfg, row, dst, n);
     return 0;
 }
 
-char *jempp_help(const char *command) { return help_text(command); }
-char *jempp_doc(const char *name) { return doc_text(name); }
+char *jempp_help(const char *command) {
+    DECIMAL_POINT;
+    return help_text(command);
+}
+
+char *jempp_doc(const char *name) {
+    DECIMAL_POINT;
+    return doc_text(name);
+}
 
 // ---- events on a terminal -----------------------------------------------------------------
 
@@ -236,6 +247,7 @@ static char *finish(FILE *f, char **text, Err *err) {
 // ---- devices, info and bench --------------------------------------------------------------
 
 char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
     char *text = bench_text(&o->cfg, &events, &e);
@@ -244,6 +256,7 @@ char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
 }
 
 char *jempp_fid(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
     char *text = NULL;
@@ -294,6 +307,7 @@ static char *info_of_file(const JemppOptions *o, Err *err) {
 }
 
 char *jempp_info(const JemppOptions *o, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     char *text = NULL;
     if (!jempp_check_files(o, err))
@@ -305,6 +319,7 @@ char *jempp_info(const JemppOptions *o, JemppErr *err) {
 // ---- report -------------------------------------------------------------------------------
 
 char *jempp_report(const JemppOptions *o, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     char *text = NULL;
     if (o->cfg.out[0] && output_page(o->cfg.out, o->cfg.force, &e)) {
@@ -422,6 +437,7 @@ static char *data_text(const JemppOptions *o, const Events *ev, Err *err) {
 }
 
 char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
     char *text = data_text(o, &events, &e);
@@ -430,6 +446,7 @@ char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
 }
 
 int jempp_serve(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
     return serve(&o->cfg, jempp_file(o, 0), &events, &e) ? api_fail(err, &e) : 0;

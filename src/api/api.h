@@ -2,6 +2,7 @@
 // every room below it; this header is what its files share.
 #ifndef API_H
 #define API_H
+#include "base/decimal.h"
 #include "base/events.h"
 #include "api/commands.h"
 #include "jempp.h"

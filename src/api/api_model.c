@@ -17,6 +17,7 @@
 #include <string.h>
 
 int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     FitResult r = { .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     const Events events = events_of(ev);
@@ -35,6 +36,7 @@ int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *resu
 }
 
 Jempp *jempp_open(const JemppOptions *o, const char *path, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     Jempp *j = calloc(1, sizeof *j);
     if (!j) err_set(&e, ERR_MEM, "out of memory for a model");
@@ -142,6 +144,7 @@ char *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err) {
 
 int jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
                         JemppPredicted *result, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     ScoredMany r = { 0 };
     const Events events = events_of(ev);
@@ -187,6 +190,7 @@ int jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n, const J
 
 int jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images,
                  int *class_of, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
     return model_sample(j, &o->cfg, &events, n, images, class_of, &e) ? api_fail(err, &e) : 0;
@@ -239,6 +243,7 @@ char *jempp_preview(const Jempp *j, const float *images, int n, int columns, int
 }
 
 int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     Config cfg = j->cfg;                                    // without the folders of this machine
     cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = cfg.inception[0] = 0;
@@ -265,6 +270,7 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
 }
 
 char *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
     char *text = eval_text(j, &o->cfg, &events, &e);

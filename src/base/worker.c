@@ -1,5 +1,6 @@
 // worker.c - see worker.h.
 #include "base/worker.h"
+#include "base/decimal.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@ struct Worker {
 };
 
 static void *work(void *arg) {
+    DECIMAL_POINT;
     Worker *w = arg;
     pthread_mutex_lock(&w->lock);
     for (;;) {

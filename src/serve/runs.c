@@ -1,5 +1,6 @@
 // runs.c - see runs.h.
 #include "serve/runs.h"
+#include "base/decimal.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "serve/answer.h"
@@ -352,6 +353,7 @@ static int wait_for_work(Runs *r, HttpRequest **batch) {
 }
 
 static void *follow_runs(void *ctx) {
+    DECIMAL_POINT;
     Runs *r = ctx;
     HttpRequest *batch[MAX_STREAMS];
     for (;;) {

@@ -1,5 +1,6 @@
 // serve.c - see serve.h. Requests are checked here and handed to the thread that knows.
 #include "serve/serve.h"
+#include "base/decimal.h"
 #include "base/file.h"
 #include "base/module.h"
 #include "run/model_file.h"
@@ -118,6 +119,7 @@ static long begin(void *ctx, HttpRequest *r) {
 }
 
 static void handle(void *ctx, HttpRequest *r) {
+    DECIMAL_POINT;
     Server *s = ctx;
     Target t;
     int status;

@@ -1,5 +1,6 @@
 // work.c - see work.h.
 #include "serve/work.h"
+#include "base/decimal.h"
 #include "base/image.h"
 #include "base/log.h"
 #include "run/model.h"
@@ -400,6 +401,7 @@ static void refuse(Work *w, Job **batch, int n) {
 }
 
 static void *work(void *ctx) {
+    DECIMAL_POINT;
     Work *w = ctx;
     Job *batch[AT_ONCE];
     for (;;) {
