@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Iterator, List, Sequence, Union
 
 import numpy as np
 
+from ._lib import path_bytes
+
 if TYPE_CHECKING:
     from ._model import Model
 
@@ -93,7 +95,7 @@ def _from_floats(a: np.ndarray, m: "Model") -> np.ndarray:
 
 def _convert(image: Any, m: "Model", dst: np.ndarray) -> None:
     if isinstance(image, (str, bytes, os.PathLike)):
-        m._load_file(os.fsencode(image), dst)
+        m._load_file(path_bytes(image), dst)
         return
     a = _from_pil(image) if _is_pil(image) else image
     if np.issubdtype(a.dtype, np.floating):

@@ -129,7 +129,30 @@ def devices() -> str:
     return take_text(lib.jempp_devices()) or ""
 
 
+_threads_of: Optional[int] = None       # the process in which the library has started threads
+
+
+def check_fork(threads: Any) -> None:
+    """OpenMP's threads do not survive os.fork(): the new process would wait for them for ever."""
+    global _threads_of
+    if threads is not None and str(threads) == "1":
+        return
+    _threads_of = _threads_of or os.getpid()
+    if _threads_of != os.getpid():
+        raise Error("jempp was used before os.fork(), and its threads are not in the new process: "
+                    "start processes with multiprocessing's method 'spawn', or use threads=1 in "
+                    "both", "usage")
+
+
 # ---- options
+
+def path_bytes(path: Any) -> bytes:
+    """A path for the library."""
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise ValueError(f"{path!r}: a null byte in a name")
+    return name
+
 
 def _text_of(value: Any) -> str:
     if isinstance(value, bool):
@@ -138,7 +161,7 @@ def _text_of(value: Any) -> str:
         return ",".join(_text_of(v) for v in value)
     if isinstance(value, float):
         return repr(value)
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+    return os.fsdecode(value) if isinstance(value, (bytes, os.PathLike)) else str(value)
 
 
 class Options:
@@ -150,9 +173,9 @@ class Options:
         self.p = lib.jempp_options(command.encode(), byref(err))
         if not self.p:
             raise err.exception()
-        args = [f"--{name.rstrip('_').replace('_', '-')}={_text_of(value)}".encode()
-                for name, value in options.items() if value is not None]
         try:
+            args = [path_bytes(f"--{name.rstrip('_').replace('_', '-')}={_text_of(value)}")
+                    for name, value in options.items() if value is not None]
             if lib.jempp_set_args(self.p, len(args), (c_char_p * len(args))(*args), byref(err)):
                 raise err.exception()
         except BaseException:

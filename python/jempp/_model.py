@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import threading
 from ctypes import POINTER, byref, c_float
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
 from ._images import Images, inputs, to_bytes
-from ._lib import Err, Events, Options, Progress, lib
+from ._lib import Err, Events, Options, Progress, check_fork, lib, path_bytes
 
 _AT_ONCE = 64           # images of a call into the library; Ctrl-C is answered between two
 
@@ -51,9 +52,11 @@ class Model:
     def __init__(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
         self._lock = threading.RLock()
         self._p: Optional[int] = None
+        self._in_call, self._threads = False, options.get("threads")
         err = Err()
+        check_fork(self._threads)
         with Options("sample", options) as o:
-            self._p = lib.jempp_open(o.p, os.fsencode(path), byref(err))
+            self._p = lib.jempp_open(o.p, path_bytes(path), byref(err))
         if not self._p:
             raise err.exception()
         self.path = os.fspath(path)
@@ -67,6 +70,7 @@ class Model:
     def close(self) -> None:
         """Frees the model. Using it afterwards is a ValueError."""
         with self._lock:
+            self._not_in_call()
             p, self._p = self._p, None
             if p:
                 lib.jempp_close(p)
@@ -88,7 +92,24 @@ class Model:
     def _open(self) -> int:
         if not self._p:
             raise ValueError(f"{self.path}: the model is closed")
+        check_fork(self._threads)
         return self._p
+
+    def _not_in_call(self) -> None:
+        if self._in_call:
+            raise ValueError(f"{self.path}: in a callback, the model that called it can only "
+                             "predict")
+
+    @contextlib.contextmanager
+    def _long_call(self) -> Iterator[int]:
+        """The model for a call with callbacks, which come while it works."""
+        with self._lock:
+            self._not_in_call()
+            self._in_call = True
+            try:
+                yield self._open()
+            finally:
+                self._in_call = False
 
     def _load_file(self, path: bytes, dst: np.ndarray) -> None:
         err = Err()
@@ -150,8 +171,7 @@ class Model:
         """
         x, err = np.empty((n, self.channels, self.side, self.side), np.float32), Err()
         wanted = {"class": cls, "steps": steps, **options}
-        with Options("sample", wanted) as o, self._lock:
-            j = self._open()
+        with Options("sample", wanted) as o, self._long_call() as j:
             with Events(on_progress=on_progress) as ev:
                 failed = lib.jempp_sample(j, o.p, byref(ev.c), n, _floats(x), None, byref(err))
         if failed:
@@ -164,7 +184,7 @@ class Model:
         """Writes the model alone; the suffix says the format. Options: half, force."""
         err = Err()
         with Options("export", options) as o, self._lock:
-            if lib.jempp_export(self._open(), o.p, os.fsencode(path), byref(err)):
+            if lib.jempp_export(self._open(), o.p, path_bytes(path), byref(err)):
                 raise err.exception()
 
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 import numpy as np
 
-from ._lib import CTrained, Err, Events, Options, Progress, lib, take_text
+from ._lib import CTrained, Err, Events, Options, Progress, check_fork, lib, take_text
 from ._model import Model
 
 _Path = Union[str, "os.PathLike[str]"]
@@ -49,6 +49,7 @@ def train(preset: Optional[str] = None, *, out: Optional[_Path] = None,
     on_progress(done, total, text) is called at the same times; messages go to the logger "jempp".
     """
     err, result = Err(), CTrained()
+    check_fork(options.get("threads"))
     with Options("train", {"preset": preset, "out": out, **options}) as o:
         ev: Events
 
@@ -70,8 +71,8 @@ def evaluate(model: Union[Model, _Path], tasks: Union[None, str, Sequence[str]] 
     """Evaluates a model, a run folder or a model file, as `jempp eval` does with the same options,
     and returns the contents of eval.json (docs/formats.md).
 
-    tasks: some of acc, ece, ood, attack, samples, speed. out: the folder that results are written
-    to; the default is the run folder or, for a lone file, NAME-eval in the current folder.
+    tasks: some of acc, ece, ood, attack, samples, speed, fid. out: the folder that results are
+    written to; the default is the run folder or, for a lone file, NAME-eval in the current folder.
     """
     if not isinstance(model, Model):
         at_open = {k: options[k] for k in ("device", "threads", "precision", "conv",
@@ -79,8 +80,7 @@ def evaluate(model: Union[Model, _Path], tasks: Union[None, str, Sequence[str]] 
         with Model(model, **at_open) as m:
             return evaluate(m, tasks, on_progress=on_progress, **options)
     err = Err()
-    with Options("eval", {"tasks": tasks, "json": True, **options}) as o, model._lock:
-        j = model._open()
+    with Options("eval", {"tasks": tasks, "json": True, **options}) as o, model._long_call() as j:
         with Events(on_progress=on_progress) as ev:
             text = take_text(lib.jempp_eval(j, o.p, byref(ev.c), byref(err)))
     if err.kind or text is None:

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -260,6 +261,68 @@ class Using(Case):
         m.close()
         with self.assertRaisesRegex(ValueError, "the model is closed"):
             m.logits(self.pixels)
+
+    def test_a_callback_cannot_change_what_the_model_does(self):
+        for call in (self.model.close, lambda: self.model.sample(1, steps=1),
+                     lambda: jempp.evaluate(self.model, ["acc"], out=self.dir / "no")):
+            with self.assertRaisesRegex(ValueError, "can only predict"):
+                self.model.sample(2, steps=2, on_progress=lambda *_: call())
+        seen = []
+        inside = self.model.sample(2, steps=2, seed=3, on_progress=lambda *_: seen.append(
+            self.model.logits(self.pixels)))
+        self.assertTrue(np.array_equal(inside, self.model.sample(2, steps=2, seed=3)))
+        self.assertTrue(np.array_equal(seen[0], self.model.logits(self.pixels)))
+
+    def test_names_are_any_bytes_but_null(self):
+        odd = os.fsencode(self.dir) + b"/\xff.png"
+        Path(os.fsdecode(odd)).write_bytes(self.files[0].read_bytes())
+        for name in (odd, os.fsdecode(odd), Path(os.fsdecode(odd))):
+            self.assertEqual(self.model.predict(name).label,
+                             self.model.predict(self.files[0]).label)
+        out = os.fsdecode(os.fsencode(self.dir) + b"/run\xff")
+        self.assertEqual(jempp.train(**TRAIN, out=out).out, out)
+        for call in (lambda: jempp.open(RUN + "\0x"), lambda: jempp.train(**TRAIN, out="a\0b"),
+                     lambda: self.model.predict(str(self.files[0]) + "\0")):
+            with self.assertRaisesRegex(ValueError, "null byte"):
+                call()
+
+    def test_a_fork_is_refused_instead_of_waiting(self):
+        code = ("import jempp, numpy, os, signal, sys\n"
+                "x = numpy.zeros((64, 16, 16, 3), 'uint8')\n"
+                "m, one = (jempp.open(sys.argv[1], threads=n) for n in (2, 1))\n"
+                "want = m.predict(x).label\n"
+                "if not os.fork():\n"
+                "    signal.alarm(60)\n"
+                "    for use in (lambda: m.predict(x), lambda: jempp.open(sys.argv[1])):\n"
+                "        try:\n            use()\n"
+                "        except jempp.Error as e:\n            print(e.kind, flush=True)\n"
+                "    print((one.predict(x).label == want).all(), flush=True)\n"
+                "    os._exit(0)\n"
+                "print(os.wait()[1])\n")
+        r = subprocess.run([sys.executable, "-c", code, RUN], capture_output=True, text=True)
+        self.assertEqual(r.stdout, "usage\nusage\nTrue\n0\n", r.stderr)
+
+    @unittest.skipUnless(shutil.which("localedef")
+                         and Path("/usr/share/i18n/locales/de_DE").exists(),
+                         "no localedef to make a locale with a decimal comma")
+    def test_the_locale_does_not_matter(self):
+        subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", self.dir / "de_DE.UTF-8"],
+                       capture_output=True)
+        code = ("import jempp, locale, sys\n"
+                "locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8')\n"
+                f"jempp.train(**{TRAIN!r}, lr=0.05, out=sys.argv[1])\n"
+                "assert locale.localeconv()['decimal_point'] == ','\n")
+        out = self.dir / "locale"
+        r = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True,
+                           env={**os.environ, "LOCPATH": str(self.dir)})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        program("train", *flags(TRAIN), "--lr", "0.05", "--out", self.dir / "plain")
+        a, b = (jempp.read_log(d) for d in (out, self.dir / "plain"))
+        for name in a.keys() - {"seconds"}:
+            self.assertTrue(np.array_equal(a[name], b[name], equal_nan=True), name)
+        options = [json.loads((d / "run.json").read_text())["options"]
+                   for d in (out, self.dir / "plain")]
+        self.assertEqual({**options[0], "out": ""}, {**options[1], "out": ""})
 
     def test_threads_share_a_model(self):
         want, wrong = self.model.logits(self.pixels), []
