@@ -218,6 +218,14 @@ check "nor retry" eval '! grep -q "rolling back" err'
 # shellcheck disable=SC2086
 check "chains that leap too far are told from others" gives 3 'steps are too large (climb in log.tsv)' $tiny \
     --step-size 50 --clip 0 --gap-limit 0.05 --retries 0 --iterations 3000 --out leap
+# shellcheck disable=SC2086
+start $tiny --train-images 800 --steps 40 --gap-limit 0.0001 --retries 3 --iterations 90 --out twice
+for _ in $(seq 6000); do grep -q 'retry 1 of 3' twice/messages.tsv && break; sleep 0.02; done
+kill -INT $pid 2>/dev/null
+await
+train --resume --out twice
+check "stopped after a divergence, it counts the next as the second in a row" \
+    grep -q 'half the learning rate (retry 2 of 3)' err
 train $tiny --gap-limit 0.0001 --retries 4 --iterations 70 --out row
 check "the third time in a row it goes further back" grep -q 'rolling back to step 25 .*(retry 3 of 4)' err
 check "an epoch gone through again is judged again" [ -n "$(awk -F'\t' '$1 == 49 { print $12 }' row/log.tsv)" ]

@@ -194,6 +194,8 @@ static void declare_state(StWriter *w, Trainer *t, const RunState *r, const Step
     meta_number(w, "best_accuracy", r->best_accuracy);
     meta_number(w, "best_step", (double)r->best_step);
     meta_number(w, "judged", (double)r->validated);
+    meta_number(w, "diverged_step", (double)r->diverged_step);
+    meta_number(w, "diverged_in_a_row", r->diverged_in_a_row);
     meta_number(w, "channels", t->net.spec.channels);
     meta_number(w, "side", t->net.spec.side);
     st_meta_add(w, "format", "jempp state 1");
@@ -327,6 +329,7 @@ static int load_chain_length(Trainer *t, const St *st, Err *err) {
 
 static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     double step, drawn, gap, ce, ce_low, attempt, best_step, validated = 0, behind = 0;
+    double diverged_step = 0, in_a_row = 0;
     if (meta_read(st, "step", &step, err) || meta_read(st, "drawn", &drawn, err) ||
         meta_read(st, "gap", &gap, err) || meta_read(st, "ce", &ce, err) ||
         meta_read(st, "ce_low", &ce_low, err) || meta_read(st, "attempt", &attempt, err) ||
@@ -336,15 +339,19 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
         meta_read(st, "best_step", &best_step, err) ||
         (st_meta(st, "judged") && meta_read(st, "judged", &validated, err)) ||
         (st_meta(st, "behind") && meta_read(st, "behind", &behind, err)) ||
+        (st_meta(st, "diverged_step") && meta_read(st, "diverged_step", &diverged_step, err)) ||
+        (st_meta(st, "diverged_in_a_row") && meta_read(st, "diverged_in_a_row", &in_a_row, err)) ||
         load_chain_length(t, st, err) || model_weights(st, &t->net, err))
         return -1;
     if (!(step >= 0 && step < 4e9 && drawn >= 0 && drawn < 4.2e9 && attempt >= 0 &&
           attempt <= 1000 && best_step >= 0 && best_step < 4e9 && validated >= 0 &&
-          validated < 4e9))
+          validated < 4e9 && diverged_step >= 0 && diverged_step < 4e9 && in_a_row >= 0 &&
+          in_a_row <= 1000))
         return err_set(
             err, ERR_DATA,
-            "%s: step %g, best step %g, validated step %g, draws %g, attempt %g: out of range",
-            st->path, step, best_step, validated, drawn, attempt);
+            "%s: step %g, best step %g, validated step %g, draws %g, attempt %g, diverged at step "
+            "%g, %g times in a row: out of range",
+            st->path, step, best_step, validated, drawn, attempt, diverged_step, in_a_row);
     StatePart part[N_STATE_PART];
     trainer_parts(t, part);
     for (int i = 0; i < N_STATE_PART; i++)
@@ -354,6 +361,8 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     r->attempt = (int)attempt;
     r->best_step = (uint64_t)best_step;
     r->validated = (uint64_t)validated;
+    r->diverged_step = (uint64_t)diverged_step;
+    r->diverged_in_a_row = (int)in_a_row;
     t->step = (uint64_t)step;
     t->lr_scale = r->lr_scale;
     trainer_seed(t, r->attempt);

@@ -10,6 +10,8 @@ typedef struct {                    // of a checkpoint, beside the trainer's sta
     double   lr_scale, seconds;     // time spent training so far
     double   best_accuracy;         // on validation images; negative: none yet
     uint64_t best_step, validated;  // validated: the step of the latest validation
+    uint64_t diverged_step;         // the furthest step that it diverged at
+    int      diverged_in_a_row;     // without a new checkpoint beyond that step
 } RunState;
 
 // A file whose content is complete in the host's memory, so that a thread can write it while

@@ -48,7 +48,7 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     char path[RUN_PATH];
     const uint64_t at = r->t.step;
     const int attempt = r->state.attempt + 1;
-    if (at > r->diverged_step) r->diverged_step = at;
+    if (at > r->state.diverged_step) r->state.diverged_step = at;
     if (comm_agree(r->comm, run_writes(r) ? note_divergence(r, reason, err) : 0, err)) return -1;
     if (attempt > r->cfg.retries) {
         run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
@@ -58,9 +58,10 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
                        r->out, at, reasons[reason], r->cfg.retries, advice(r, at));
     }
     const double seconds = run_seconds(r);
-    const double scale = ++r->diverged_in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
+    const int in_a_row = ++r->state.diverged_in_a_row;
+    const double scale = in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
     const RunState before = r->state;
-    const int older = r->diverged_in_a_row > 2; // the last one may already be diverging
+    const int older = in_a_row > 2;             // the last one may already be diverging
     const int rc =
         run_writes(r) && (run_saved(r, err) || run_find_checkpoint(r, older, path, err) ||
                           ckpt_load(&r->t, &r->state, path, err));
@@ -69,6 +70,8 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     r->state.attempt = attempt;
     r->state.best_accuracy = before.best_accuracy;
     r->state.best_step = before.best_step;
+    r->state.diverged_step = before.diverged_step;
+    r->state.diverged_in_a_row = in_a_row;
     r->state.seconds = seconds;
     r->start = now_seconds();
     r->state.lr_scale = r->t.lr_scale = scale;
@@ -78,7 +81,7 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
             "diverged near step %" PRIu64 ": %s; rolling back to step %" PRIu64
             " with a new random stream%s (retry %d of %d)",
             at, reasons[reason], r->t.step,
-            r->diverged_in_a_row > 1 ? " and half the learning rate" : "", attempt, r->cfg.retries);
+            in_a_row > 1 ? " and half the learning rate" : "", attempt, r->cfg.retries);
     r->log.next = r->t.step;
     return comm_agree(r->comm, run_save(r, err), err) ||
            comm_agree(r->comm, run_writes(r) ? train_log_open(&r->log, r->out, r->t.step, err) : 0,

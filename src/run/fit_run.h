@@ -34,8 +34,6 @@ typedef struct {
     uint64_t shown;                  // the first step that was shown live
     double   shown_at;               // now_seconds() then
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
-    uint64_t diverged_step;          // the furthest step that it diverged at
-    int      diverged_in_a_row;      // without a new checkpoint beyond that step
     double   valid_accuracy;         // the latest, or NaN
     double   test_accuracy, test_ece;    // of the best model at the end of training, or NaN
     uint64_t over_margin, counted;   // steps of this epoch over --px-margin, of so many

@@ -156,11 +156,11 @@ void run_note_device(const TrainRun *r) {
 // Until the run is past the step it diverged at, the older of the two checkpoints stays: the newer
 // may already be on its way there.
 int run_save(TrainRun *r, Err *err) {
-    const int past = r->t.step > r->diverged_step && r->t.step > r->saved_step;
+    const int past = r->t.step > r->state.diverged_step && r->t.step > r->saved_step;
     char last[RUN_PATH], prev[RUN_PATH];
+    if (past) r->state.diverged_in_a_row = 0;
     if (!run_writes(r)) {
         r->saved_step = r->t.step;
-        if (past) r->diverged_in_a_row = 0;
         return 0;
     }
     if (run_path(last, r->out, RUN_LAST, err) || run_path(prev, r->out, RUN_PREV, err)) return -1;
@@ -172,7 +172,6 @@ int run_save(TrainRun *r, Err *err) {
     if (ckpt_take(&r->state_file, &r->t, &now, last, past ? prev : NULL, err)) return -1;
     r->state_job = worker_add(r->writer, (Job){ snapshot_write, snapshot_drop, &r->state_file });
     r->saved_step = r->t.step;
-    if (past) r->diverged_in_a_row = 0;
     r->saved_at = run_seconds(r);
     return run_write_record(r, err);
 }
