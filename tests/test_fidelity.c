@@ -235,6 +235,23 @@ static void a_damaged_cache_is_computed_anew(void **state) {
     json_free(j);
 }
 
+// What cannot be cached is computed, and the reason is reported.
+static void a_cache_that_cannot_be_kept_says_why(void **state) {
+    (void)state;
+    need_cpu();
+    Heard h;
+    char command[600];
+    snprintf(command, sizeof command, "cd %s/home/jempp && mv fid kept && touch fid", root);
+    assert_int_equal(system(command), 0);
+    Json *j = fid_json(in_root("bright"), in_root("dark"), &h);
+    const char *line = strstr(h.lines, "not kept for the next time: ");
+    assert_non_null(line);
+    assert_non_null(strstr(line, "/jempp/fid"));
+    json_free(j);
+    snprintf(command, sizeof command, "cd %s/home/jempp && rm fid && mv kept fid", root);
+    assert_int_equal(system(command), 0);
+}
+
 // Statistics in a file, as other programs write them: two Gaussians whose distance is known.
 static void statistics_are_compared_without_a_network(void **state) {
     (void)state;
@@ -366,6 +383,7 @@ int main(void) {
         cmocka_unit_test(two_folders_are_compared_and_the_reference_is_cached),
         cmocka_unit_test(statistics_are_written_for_other_programs),
         cmocka_unit_test(a_damaged_cache_is_computed_anew),
+        cmocka_unit_test(a_cache_that_cannot_be_kept_says_why),
         cmocka_unit_test(statistics_are_compared_without_a_network),
         cmocka_unit_test(missing_weights_say_what_to_do),
         cmocka_unit_test(a_run_logs_fid),

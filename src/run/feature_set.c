@@ -149,7 +149,7 @@ int feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, con
         feature_set_free(s);
         return -1;
     }
-    none = (Err){ 0 };
+    if (cache) none = (Err){ 0 };                            // that of a damaged cache was told
     if (comm_rank(f->comm)) return 0;
     if (cache && !write_cache(s, path, &none)) return 0;
     snprintf(line, sizeof line, "statistics are not kept for the next time: %s", none.msg);
