@@ -61,6 +61,13 @@ child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
     check "an evaluation by one rank" alone eval norm $use --out eval-one
     check "and by two" ranks 2 eval norm $use --out eval-two
     check "gives the same figures" eval 'diff <(grep -v seconds eval-one/eval.json) <(grep -v seconds eval-two/eval.json)'
+    mkdir weights && echo x >weights/w.pth
+    few="eval $PWD/norm --device cpu --threads 1 --tasks acc,fid --inception w.pth --limit 20 --rank-timeout 5
+        --out $PWD/eval-few"
+    mpirun -n 1 -wdir "$PWD/weights" "$jempp" $few : -n 1 "$jempp" $few >out 2>err </dev/null
+    code=$?
+    check "a task that one rank cannot do does not end an evaluation" [ $code = 0 ]
+    check "and is left out by all" says "task fid left out, as on rank 1"
     ranks 1 train $plain --iterations 9 --out mixed : -n 1 "$jempp" train $plain --iterations 8 --out mixed
     check "other options are refused" says "rank 1 of 2: found 'iterations = 8', but rank 0 has 'iterations = 9'"
     check "by one message" one_message

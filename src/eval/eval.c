@@ -219,6 +219,25 @@ static char *finish(Evaluation *e, Err *err) {
     return text;
 }
 
+// A task that one rank has to leave out is left out by all.
+static int share_tasks(Evaluation *e, Err *err) {
+    Comm *c = e->m->comm;
+    unsigned *all = calloc((size_t)comm_size(c), sizeof *all);
+    const int bad = comm_agree(c, all ? 0 : err_set(err, ERR_MEM, "out of memory for ranks"), err);
+    if (c && !bad) comm_gather(c, &e->wanted, all, sizeof *all);
+    const int rc = bad ? bad : comm_check(c, err);
+    for (int r = 0; c && !rc && r < c->size; r++)
+        for (TaskId id = 0; id < N_TASK; id++) {
+            char line[80];
+            if (!eval_wants(e, id) || all[r] >> id & 1) continue;
+            snprintf(line, sizeof line, "task %s left out, as on rank %d", task_name(id), r);
+            tell_line(e->ev, line);
+            e->wanted &= ~(1u << id);
+        }
+    free(all);
+    return rc;
+}
+
 static int run_tasks(Evaluation *e, Err *err) {
     int rc = 0, done = 0, all = 0;
     for (TaskId id = 0; id < N_TASK; id++) all += eval_wants(e, id);
@@ -241,7 +260,8 @@ char *eval_text(Model *m, const Config *use, const Events *ev, Err *err) {
     e->m = m;
     e->use = use;
     e->ev = ev;
-    const int rc = comm_agree(m->comm, eval_open(e, err), err) || run_tasks(e, err);
+    const int rc = comm_agree(m->comm, eval_open(e, err), err) || share_tasks(e, err) ||
+                   run_tasks(e, err);
     char *text = rc ? NULL : finish(e, err);
     if (rc) comm_quiet(m->comm, err);
     if (comm_rank(m->comm) && e->dir[0]) (void)nftw(e->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);

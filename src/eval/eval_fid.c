@@ -292,7 +292,10 @@ static int evaluate_all(Evaluation *e, FeatureNet *net, FidResult *r, Err *err) 
 int task_fid(Evaluation *e, Err *err) {
     FidResult r = { 0 };
     FeatureNet net;
-    if (features_open(&net, e->m->comm, e->use, err)) return -1;
+    if (comm_agree(e->m->comm, features_open(&net, e->m->comm, e->use, err), err)) {
+        features_close(&net);
+        return -1;
+    }
     int rc = evaluate_all(e, &net, &r, err);
     Arena *a = &e->results.arena;
     r.reference = arena_strdup(a, e->fid_reference.about);
