@@ -10,11 +10,12 @@ import os
 import re
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+
+from serving import HANGS, Server, check, finish
 
 arg = argparse.ArgumentParser()
 arg.add_argument("folder")
@@ -23,14 +24,6 @@ arg.add_argument("pid", type=int)
 arg.add_argument("shots")
 arg.add_argument("--seconds", type=float, default=10)
 arg = arg.parse_args()
-PROGRAM = os.environ["JEMPP"]
-failed = 0
-
-
-def check(sentence, holds):
-    global failed
-    print(("ok: " if holds else "FAILED: ") + sentence, flush=True)
-    failed += not holds
 
 
 class Browser:
@@ -87,7 +80,7 @@ class Browser:
         if hasattr(self, "session"):
             message["sessionId"] = self.session
         os.write(self.out, json.dumps(message).encode() + b"\0")
-        end = time.time() + 60
+        end = time.time() + HANGS
         while time.time() < end:
             answer = self.read(end - time.time())
             if answer and answer.get("id") == self.n:
@@ -102,7 +95,7 @@ class Browser:
             raise RuntimeError(f"{code}: {r['exceptionDetails']}")
         return r["result"].get("value")
 
-    def wait(self, code, seconds=30):
+    def wait(self, code, seconds=HANGS):
         """Until the expression is true; its last value."""
         end = time.time() + seconds
         while True:
@@ -184,16 +177,13 @@ def looks(b, name, full=True):
 
 
 os.makedirs(arg.shots, exist_ok=True)
-server = subprocess.Popen([PROGRAM, "serve", os.path.join(arg.folder, "runs"), "--port", "0", "--threads", "1"],
-                          stderr=subprocess.PIPE, text=True)
-atexit.register(lambda: server.poll() is None and server.kill())
-address = server.stderr.readline().strip()
+server = Server(os.path.join(arg.folder, "runs"))
 b = Browser()
 atexit.register(b.close)
 b.size(1280, 900)
 
 # ---- several runs
-b.send("Page.navigate", url=address)
+b.send("Page.navigate", url=server.address)
 check("a folder of runs begins with their list", b.wait("document.querySelectorAll('#runs-table tbody tr').length == 2"))
 check("their curves are in one plot", b.wait("document.querySelectorAll('#runs-charts .chart:first-child path[d^=M]').length >= 4"))
 check("two colours and two dashes", b.js("new Set([...document.querySelectorAll('#runs-charts .chart:nth-child(2) .key path')]"
@@ -213,12 +203,12 @@ check("five charts", b.wait("document.querySelectorAll('#run-charts .chart:not([
 check("time left", b.wait(r"/Time left\d/.test(document.querySelector('#run-facts').textContent)"))
 step = "Number([...document.querySelectorAll('#run-facts div')].find(d => d.textContent.startsWith('Step')).lastChild.textContent.replace(/,/g, ''))"
 mark = "(window.mark = window.mark || Math.random())"
-mine, first, seen, end = b.js(mark), b.js(step), set(), time.time() + arg.seconds
-while time.time() < end:
+mine, first, seen, begun, many = b.js(mark), b.js(step), set(), time.time(), arg.seconds / 4
+while time.time() - begun < arg.seconds or (len(seen) < many and time.time() - begun < HANGS):
     seen.add(b.js(step))
     time.sleep(0.5)
 check(f"it follows training for {arg.seconds:g} s without a reload: steps {first} to {max(seen)}, {len(seen)} values",
-      max(seen) > first and len(seen) >= arg.seconds / 4 and b.js(mark) == mine)
+      max(seen) > first and len(seen) >= many and b.js(mark) == mine)
 check("log lines", b.js("document.querySelectorAll('#messages li').length >= 3"))
 b.wait("document.querySelector('#samples-image').complete && document.querySelector('#samples-image').naturalWidth > 0")
 check("the samples of an epoch", b.js("document.querySelector('#samples-image').naturalWidth > 0"))
@@ -243,7 +233,7 @@ check("no is no", b.wait("!document.querySelector('#stop-dialog').open") and b.j
 b.click("#stop")
 b.wait("document.querySelector('#stop-dialog').open")
 b.click("#stop-dialog button[value=stop]")
-check("the run stops and the page shows it", b.wait("document.querySelector('#run-state').textContent == 'stopped'", 60))
+check("the run stops and the page shows it", b.wait("document.querySelector('#run-state').textContent == 'stopped'"))
 check("the button is gone", b.js("document.querySelector('#stop').hidden"))
 
 # ---- a finished run
@@ -301,10 +291,10 @@ check("a picture that is pasted", b.wait("document.querySelector('#words').textC
 # ---- chains
 b.js("document.querySelector('#draw-class').value = document.querySelectorAll('#draw-class option')[4].value")
 b.click("#draw-start")
-check("chains climb frame by frame", b.wait("/^Step [1-9]/.test(document.querySelector('#draw-status').textContent)", 60))
+check("chains climb frame by frame", b.wait("/^Step [1-9]/.test(document.querySelector('#draw-status').textContent)"))
 image = b.js("document.querySelector('#draw-image').src")
 check("and the picture changes", b.wait(f"document.querySelector('#draw-image').src != {image!r}"))
-check("to the end", b.wait("/images in/.test(document.querySelector('#draw-status').textContent)", 120))
+check("to the end", b.wait("/images in/.test(document.querySelector('#draw-status').textContent)"))
 b.js("document.querySelector('#draw-slider').focus()")
 b.key("Home", 36)
 check("their first step can be seen again", b.js("document.querySelector('#draw-step').textContent").startswith("0 of"))
@@ -316,12 +306,10 @@ b.key("End", 35)
 looks(b, "draw")
 
 # ---- nothing else was asked, nothing went wrong
-outside = [u for u in b.events if not u.startswith((address, "data:", "blob:", "about:"))]
+outside = [u for u in b.events if not u.startswith((server.address, "data:", "blob:", "about:"))]
 check(f"no outside address {outside}", not outside)
 expected = re.compile(r"422")                               # the picture that cannot be read
 problems = [p for p in b.problems if not expected.search(p)]
 check(f"no console errors {problems}", not problems)
-server.send_signal(signal.SIGINT)
-check("the server ends", server.wait(30) == 130)
-print(f"{failed} failed")
-sys.exit(failed > 0)
+check("the server ends", server.close() == 130)
+finish()

@@ -12,11 +12,11 @@ options="--data shapes --side 16 --model wrn-10-1 --batch 20 --buffer 100 --trai
 "$jempp" train $options --epochs 12 --out runs/done >out 2>err || { bad "training" && exit 1; }
 printf 'step\tepoch\tseconds\treason\n130\t6.5\t9\tthe loss is not finite\n' >runs/done/diverged.tsv
 # shellcheck disable=SC2086
-nice "$jempp" train $options --epochs 2000 --seed 2 --out runs/live >live.out 2>live.err &
+nice "$jempp" train $options --epochs 1000000 --seed 2 --out runs/live >live.out 2>live.err &
 trainer=$!
-for _ in $(seq 300); do [ ! -e runs/live/best.safetensors ] && kill -0 $trainer || break; sleep 0.1; done
-JEMPP=$jempp python3 "$here/page.py" . "$here/pictures/cat.png" $trainer "$shots" --seconds "${SECONDS_LIVE:-10}" || failed=1
-kill -0 $trainer 2>/dev/null && kill $trainer
+for _ in $(seq 3000); do [ ! -e runs/live/best.safetensors ] && kill -0 $trainer || break; sleep 0.1; done
+JEMPP=$jempp python3 -B "$here/page.py" . "$here/pictures/cat.png" $trainer "$shots" --seconds "${SECONDS_LIVE:-10}" ||
+    { failed=1 && kill $trainer; }
 wait $trainer
 check "the run that the page stopped exits with 0" [ $? = 0 ]
 [ $failed = 0 ]

@@ -13,11 +13,11 @@ tiny="--data shapes --side 8 --model wrn-10-1 --batch 20 --buffer 40 --train-ima
 # shellcheck disable=SC2086
 "$jempp" train $tiny --iterations 30 --out runs/done >out 2>err || { bad "training" && exit 1; }
 # shellcheck disable=SC2086
-"$jempp" train $tiny --epochs 5000 --out runs/live >live.out 2>live.err &
+"$jempp" train $tiny --epochs 1000000 --lr 0 --out runs/live >live.out 2>live.err &
 trainer=$!
-JEMPP=$jempp python3 "$here/serve_test.py" "$here/pictures/cat.png" $trainer "$here/../docs/serve.md" ${MANY:+--many "$MANY"}
+JEMPP=$jempp python3 -B "$here/serve_test.py" "$here/pictures/cat.png" $trainer "$here/../docs/serve.md" ${MANY:+--many "$MANY"}
 rc=$?
-kill -0 $trainer 2>/dev/null && kill $trainer
+[ $rc = 0 ] || kill $trainer                # else it was stopped, and ends by itself
 wait $trainer
 code=$?
 [ $rc = 0 ] || { tail -n 5 live.err && exit 1; }
