@@ -622,7 +622,6 @@ static void jobs_run_in_their_order_and_none_after_a_failure(void **state) {
         if (i == 4) assert_int_equal(job[4].ran, 5);
     }
     assert_int_not_equal(worker_wait_all(w, &err), 0);
-    assert_int_equal(worker_busy(w), 0);
     assert_string_equal(err.msg, "job 21 failed");
     for (int i = 0; i < N; i++) {
         assert_int_equal(job[i].ran, i <= BAD ? i + 1 : 0);
@@ -645,6 +644,29 @@ static void closing_waits_for_all_jobs(void **state) {
     }
     worker_close(w);
     assert_int_equal(order, 5);
+}
+
+static int read_byte(void *arg, Err *err) {
+    char byte;
+    return read(*(int *)arg, &byte, 1) == 1 ? 0 : err_set(err, ERR_IO, "no byte");
+}
+
+static void time_with_a_job_is_not_idle(void **state) {
+    (void)state;
+    int end[2];
+    assert_int_equal(pipe(end), 0);
+    Worker *w = worker_open(NULL);
+    worker_add(w, (Job){ read_byte, NULL, &end[0] });
+    assert_true(worker_idle(w) == 0);
+    const double before = now_seconds();
+    assert_int_equal(write(end[1], "x", 1), 1);
+    assert_int_equal(worker_wait_all(w, NULL), 0);
+    const double idle = worker_idle(w);
+    assert_true(idle >= 0 && idle <= now_seconds() - before);
+    worker_close(w);
+    assert_true(isinf(worker_idle(NULL)));
+    close(end[0]);
+    close(end[1]);
 }
 
 int main(void) {
@@ -680,6 +702,7 @@ int main(void) {
         cmocka_unit_test(without_a_stream_progress_is_silent),
         cmocka_unit_test(jobs_run_in_their_order_and_none_after_a_failure),
         cmocka_unit_test(closing_waits_for_all_jobs),
+        cmocka_unit_test(time_with_a_job_is_not_idle),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

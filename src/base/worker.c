@@ -1,6 +1,8 @@
 // worker.c - see worker.h.
 #include "base/worker.h"
 #include "base/decimal.h"
+#include "base/log.h"
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -12,6 +14,7 @@ struct Worker {
     pthread_cond_t  changed;
     Job             job[WORKER_QUEUE];
     uint64_t        added, done;        // jobs; number n lies at job[(n - 1) % WORKER_QUEUE]
+    double          idle_since;         // now_seconds()
     int             closing;
     Err             err;                // of the first job that failed
 };
@@ -32,6 +35,7 @@ static void *work(void *arg) {
         pthread_mutex_lock(&w->lock);
         if (rc) err_set(&w->err, err.kind ? err.kind : ERR_IO, "%s", err.msg);
         w->done++;
+        w->idle_since = now_seconds();
         pthread_cond_broadcast(&w->changed);
     }
     pthread_mutex_unlock(&w->lock);
@@ -54,6 +58,7 @@ Worker *worker_open(Err *err) {
         err_set(err, ERR_MEM, "out of memory");
         return NULL;
     }
+    w->idle_since = now_seconds();
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     const int rc = start(w);
@@ -73,12 +78,12 @@ uint64_t worker_add(Worker *w, Job job) {
     return number;
 }
 
-int worker_busy(Worker *w) {
-    if (!w) return 0;
+double worker_idle(Worker *w) {
+    if (!w) return INFINITY;
     pthread_mutex_lock(&w->lock);
-    const int busy = w->done < w->added;
+    const double idle = w->done < w->added ? 0 : now_seconds() - w->idle_since;
     pthread_mutex_unlock(&w->lock);
-    return busy;
+    return idle;
 }
 
 static int first_error(const Worker *w, Err *err) {

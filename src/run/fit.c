@@ -88,9 +88,8 @@ static int finished(TrainRun *r) {
 
 // Time spent writing does not count as time between checkpoints.
 static int checkpoint_due(TrainRun *r) {
-    if (worker_busy(r->writer)) r->saved_at = run_seconds(r);
-    return r->cfg.checkpoint_minutes > 0 &&
-           run_seconds(r) - r->saved_at >= 60 * r->cfg.checkpoint_minutes;
+    const double since = fmin(run_seconds(r) - r->saved_at, worker_idle(r->writer));
+    return r->cfg.checkpoint_minutes > 0 && since >= 60 * r->cfg.checkpoint_minutes;
 }
 
 // A state more than half way to a limit is no good to roll back to.
