@@ -191,8 +191,14 @@ for path in ["/..", "/../etc/passwd", "/%2e%2e/etc/passwd", "/api/run/..", "/api
              "/?" + "a=1&" * 50, "/api/run/done/sample/-1", "/api/run/done/sample/18446744073709551617", "/api/nothing"]:
     status = s.ask("GET", path)[0]
     check(f"{path[:40]}: {status}", status in (400, 404, 414))
-check("methods", s.ask("DELETE", "/api/runs")[0] == 405 and s.ask("POST", "/")[0] == 405 and
-      s.ask("GET", "/api/predict")[0] == 405)
+for method, path, allowed in [("DELETE", "/api/runs", "GET"), ("POST", "/", "GET"), ("GET", "/api/predict", "POST"),
+                              ("PUT", "/api/run/done", "GET, POST"), ("HEAD", "/api/events", "GET")]:
+    status, head, _ = s.ask(method, path)
+    check(f"{method} {path}: {head.get('Allow')} is allowed", status == 405 and head.get("Allow") == allowed)
+for path in ["/", "/api/run/done", "/api/model?model=done", f"/api/run/done/sample/{run['samples'][-1]}", "/api/run/nowhere"]:
+    got, full = s.ask("HEAD", path), s.ask("GET", path)
+    check(f"HEAD {path} is GET without the data", got[0] == full[0] and got[2] == b"" and
+          got[1]["Content-Length"] == full[1]["Content-Length"])
 
 # ---- sizes and broken requests
 check("too large", s.json("POST", "/api/predict", bytes(17 << 20))[0] == 413)

@@ -20,7 +20,8 @@ static void no_memory(const Http *http, HttpRequest *r) {
             .status = 503, .type = JSON_TYPE, .data = text, .n = sizeof text - 1, .is_static = 1 });
 }
 
-static void finish(const Http *http, HttpRequest *r, int status, JsonOut *j) {
+// allow: the methods that a status of 405 names, or NULL.
+static void finish(const Http *http, HttpRequest *r, int status, const char *allow, JsonOut *j) {
     size_t n;
     json_close(j);
     char *text = json_finish(j, &n, NULL);
@@ -32,11 +33,14 @@ static void finish(const Http *http, HttpRequest *r, int status, JsonOut *j) {
     if (status == 429 || status == 503) {
         a.header[0].name = "Retry-After";
         a.header[0].value = "1";
+    } else if (allow) {
+        a.header[0].name = "Allow";
+        a.header[0].value = allow;
     }
     http->answer(r, &a);
 }
 
-void answer_json(const Http *http, HttpRequest *r, JsonOut *j) { finish(http, r, 200, j); }
+void answer_json(const Http *http, HttpRequest *r, JsonOut *j) { finish(http, r, 200, NULL, j); }
 
 void answer_error(const Http *http, HttpRequest *r, int status, const char *fmt, ...) {
     JsonOut j = { 0 };
@@ -47,7 +51,16 @@ void answer_error(const Http *http, HttpRequest *r, int status, const char *fmt,
     va_end(args);
     answer_begin(&j);
     json_put_string(&j, "error", text);
-    finish(http, r, status, &j);
+    finish(http, r, status, NULL, &j);
+}
+
+void answer_not_allowed(const Http *http, HttpRequest *r, const char *allow) {
+    JsonOut j = { 0 };
+    char text[100];
+    snprintf(text, sizeof text, "%.40s is not possible here", r->method);
+    answer_begin(&j);
+    json_put_string(&j, "error", text);
+    finish(http, r, 405, allow, &j);
 }
 
 void answer_err(const Http *http, HttpRequest *r, int status, const Err *err) {

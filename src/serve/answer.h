@@ -12,6 +12,8 @@ void answer_json(const Http *http, HttpRequest *r, JsonOut *j);
 // {"api": 1, "error": "..."}. 503 and 429 say when to try again.
 void answer_error(const Http *http, HttpRequest *r, int status, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+// The same for a method that is not possible; allow: those that are, "GET, POST".
+void answer_not_allowed(const Http *http, HttpRequest *r, const char *allow);
 // The same for an Err: 503 where memory is short, else `status`.
 void answer_err(const Http *http, HttpRequest *r, int status, const Err *err);
 // An event of a stream, its data being the object that j began; -1: nobody reads it.

@@ -352,7 +352,7 @@ static void *watch(void *ctx) {
     pthread_mutex_lock(&s->lock);
     while (!s->ending) {
         struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
+        clock_gettime(CLOCK_MONOTONIC, &t);
         t.tv_sec++;
         pthread_cond_timedwait(&s->wake, &s->lock, &t);
         const double now = seconds();
@@ -423,7 +423,11 @@ int jempp_http(size_t opts_size, Http *h, const HttpOpts *o, const HttpApp *app,
     s->o = *o;
     s->app = *app;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->wake, NULL);
+    pthread_condattr_t clock;                   // a clock that nobody sets
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->wake, &clock);
+    pthread_condattr_destroy(&clock);
     const int fd = listen_on(o, &h->port, err);
     if (fd < 0 || pthread_create(&s->watch, NULL, watch, s)) {
         if (fd >= 0) close(fd);

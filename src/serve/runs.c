@@ -339,7 +339,7 @@ static int wait_for_work(Runs *r, HttpRequest **batch) {
         const double left = POLL - (now_seconds() - r->polled);
         if (left <= 0) break;
         struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
+        clock_gettime(CLOCK_MONOTONIC, &t);
         const double end = (double)t.tv_nsec * 1e-9 + left;
         t.tv_sec += (time_t)end;
         t.tv_nsec = (long)((end - (double)(time_t)end) * 1e9);
@@ -396,7 +396,11 @@ int runs_open(Runs **out, const char *path, const Http *http, Err *err) {
     r->kind = !dir_exists(r->path) ? ROOT_MODEL : is_run(r->path) ? ROOT_RUN : ROOT_FOLDER;
     r->polled = r->scanned = -1e9;
     pthread_mutex_init(&r->lock, NULL);
-    pthread_cond_init(&r->wake, NULL);
+    pthread_condattr_t clock;                   // a clock that nobody sets
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&r->wake, &clock);
+    pthread_condattr_destroy(&clock);
     if (pthread_create(&r->thread, NULL, follow_runs, r)) {
         free(r);
         return err_set(err, ERR_IO, "cannot start a thread");

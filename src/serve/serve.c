@@ -52,13 +52,16 @@ static const char *api_part(const Target *t) {
     return at < t->n_part ? t->part[at] : "";
 }
 
-// NULL with *status 404, or 405 where another method would do.
-static const Route *find_route(const char *what, const char *method, int *status) {
-    *status = 404;
+// NULL where there is none; then `allow` has the methods that would do, "" for an unknown address.
+// HEAD is GET without the data, which is left out when it is sent.
+static const Route *find_route(const char *what, const char *method, char allow[32]) {
+    const int head = !strcmp(method, "HEAD") && strcmp(what, "events") != 0;
+    allow[0] = 0;
     for (int i = 0; i < N_ROUTE; i++) {
         if (strcmp(routes[i].what, what) != 0) continue;
-        if (!strcmp(routes[i].method, method)) return &routes[i];
-        *status = 405;
+        if (!strcmp(routes[i].method, head ? "GET" : method)) return &routes[i];
+        snprintf(allow + strlen(allow), 32 - strlen(allow), "%s%s", allow[0] ? ", " : "",
+                 routes[i].method);
     }
     return NULL;
 }
@@ -107,25 +110,22 @@ static long begin(void *ctx, HttpRequest *r) {
         answer_error(&s->http, r, status, "%s", err.msg);
         return -1;
     }
-    const Route *route = what ? find_route(what, r->method, &status) : NULL;
-    if (!what && !is_get(r)) status = 405;
-    if (what ? !route : status == 405) {
-        answer_error(&s->http, r, status,
-                     status == 405 ? "%s is not possible here" : "there is nothing at this address",
-                     r->method);
-        return -1;
-    }
-    return route ? route->body : 0;
+    char allow[32] = "GET";
+    const Route *route = what ? find_route(what, r->method, allow) : NULL;
+    if (route || (!what && is_get(r))) return route ? route->body : 0;
+    if (allow[0]) answer_not_allowed(&s->http, r, allow);
+    else answer_error(&s->http, r, 404, "there is nothing at this address");
+    return -1;
 }
 
 static void handle(void *ctx, HttpRequest *r) {
     DECIMAL_POINT;
     Server *s = ctx;
     Target t;
-    int status;
+    char allow[32];
     if (target_parse(&t, r->target)) return;                // begin knows better
     const char *what = api_part(&t);
-    const Route *route = what ? find_route(what, r->method, &status) : NULL;
+    const Route *route = what ? find_route(what, r->method, allow) : NULL;
     if (route && route->runs) runs_handle(s->runs, r);
     else if (route) work_handle(s->work, r, &t, what);
     else if (s->guard.token[0] && !t.n_part && target_query(&t, "token")) answer_token(s, r);
