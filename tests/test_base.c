@@ -244,6 +244,26 @@ static void a_writer_follows_no_link(void **state) {
     unlink(other);
 }
 
+// The one that was opened last wins; the other says so, and takes nothing away.
+static void two_writers_of_one_file_do_not_mix(void **state) {
+    (void)state;
+    Err err = { 0 };
+    put_file("old");
+    Writer a = writer_open(path), b = writer_open(path);
+    write_text(&a, "from a");
+    write_text(&b, "b");
+    assert_int_equal(writer_close(&a, &err), -1);
+    assert_non_null(strstr(err.msg, "another program"));
+    assert_file("old");
+    assert_int_equal(writer_close(&b, NULL), 0);
+    assert_file("b");
+    Writer c = writer_open(path), d = writer_open(path);
+    writer_cancel(&c);
+    write_text(&d, "d");
+    assert_int_equal(writer_close(&d, NULL), 0);
+    assert_file("d");
+}
+
 static void a_replaced_file_keeps_its_permissions(void **state) {
     (void)state;
     struct stat s;
@@ -683,6 +703,7 @@ int main(void) {
         cmocka_unit_test(a_full_disk_is_reported_and_the_old_file_stays),
         cmocka_unit_test(a_file_over_the_limit_is_reported_and_the_old_file_stays),
         cmocka_unit_test(a_writer_follows_no_link),
+        cmocka_unit_test(two_writers_of_one_file_do_not_mix),
         cmocka_unit_test(a_replaced_file_keeps_its_permissions),
         cmocka_unit_test(a_cancelled_writer_leaves_nothing),
         cmocka_unit_test(folders_are_made_with_their_parents),

@@ -162,6 +162,8 @@ Writer writer_open(const char *path) {
     }
     snprintf(w.tmp, sizeof w.tmp, "%s.tmp", w.path);
     const int fd = open_new(w.tmp, path);
+    struct stat s;
+    if (fd >= 0 && !fstat(fd, &s)) w.inode = s.st_ino;
     if (fd >= 0) w.f = fdopen(fd, "wb");
     if (!w.f) {
         if (errno == EEXIST) err_set(&w.err, ERR_IO, "%s: %s is in the way", w.path, w.tmp);
@@ -212,14 +214,25 @@ static int sync_folder(const char *path, Err *err) {
     return err_set(err, ERR_IO, "%s: %s", dir, strerror(error));
 }
 
+// Whether the temporary name is still this writer's: a second one of the same file takes it over.
+static int has_name(const Writer *w) {
+    struct stat s;
+    return !lstat(w->tmp, &s) && s.st_ino == w->inode;
+}
+
 int writer_close(Writer *w, Err *err) {
     FILE *f = w->f;
-    w->f = NULL;
     if (f) {
+        const int ours = has_name(w);
+        w->f = NULL;
         if (!w->failed && (fflush(f) || fsync(fileno(f)))) writer_fail(w, errno);
         if (fclose(f) && !w->failed) writer_fail(w, errno);
+        if (!w->failed && !ours) {
+            err_set(&w->err, ERR_IO, "%s: another program is writing it too", w->path);
+            w->failed = 1;
+        }
         if (!w->failed && rename(w->tmp, w->path)) writer_fail(w, errno);
-        if (w->failed) unlink(w->tmp);
+        if (w->failed && ours) unlink(w->tmp);
     }
     if (w->failed) return err_set(err, w->err.kind, "%s", w->err.msg);
     return f ? sync_folder(w->path, err) : 0;
@@ -227,8 +240,8 @@ int writer_close(Writer *w, Err *err) {
 
 void writer_cancel(Writer *w) {
     if (w->f) {
+        if (has_name(w)) unlink(w->tmp);
         fclose(w->f);
-        unlink(w->tmp);
     }
     *w = (Writer){ .failed = 1 };
     err_set(&w->err, ERR_IO, "writing was given up");

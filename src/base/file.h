@@ -25,7 +25,13 @@ int    reader_close(Reader *r, Err *err);
 // that is replaced keeps its permissions; a link at PATH is replaced, not followed. After the first
 // failure writes do nothing; then writer_close removes the temporary file, leaves PATH as it was,
 // and reports the first error.
-typedef struct { void *f; char path[512], tmp[520]; uint64_t at; int failed; Err err; } Writer;
+typedef struct {
+    void    *f;
+    char     path[512], tmp[520];
+    uint64_t at, inode;                // bytes written; the temporary file's
+    int      failed;
+    Err      err;
+} Writer;
 Writer writer_open(const char *path);
 void   write_bytes(Writer *w, const void *src, size_t n);
 void   write_text(Writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
