@@ -416,6 +416,21 @@ static void chains_that_are_stopped_are_no_wrong_argument(void **state) {
     model_close(&m);
 }
 
+static void a_command_without_its_names_says_so(void **state) {
+    (void)state;
+    JemppErr err = { 0 };
+    JemppOptions *o = jempp_options("serve", &err);
+    assert_int_not_equal(jempp_serve(o, NULL, &err), 0);
+    assert_string_equal(err.msg, "serve: expected one run folder, folder of runs, or model file");
+    jempp_options_free(o);
+    err = (JemppErr){ 0 };
+    o = jempp_options("predict", &err);
+    JemppPredicted r;
+    assert_int_not_equal(jempp_predict_files(NULL, o, NULL, &r, &err), 0);
+    assert_non_null(strstr(err.msg, "predict: expected a run folder or model file"));
+    jempp_options_free(o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_carries_its_names_and_threshold),
@@ -432,6 +447,7 @@ int main(void) {
         cmocka_unit_test(sizes_that_no_network_has_are_refused),
         cmocka_unit_test(a_data_folder_that_is_gone_is_not_looked_into),
         cmocka_unit_test(chains_that_are_stopped_are_no_wrong_argument),
+        cmocka_unit_test(a_command_without_its_names_says_so),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

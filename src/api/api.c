@@ -449,5 +449,6 @@ int jempp_serve(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
     DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
+    if (jempp_check_files(o, err)) return -1;
     return serve(&o->cfg, jempp_file(o, 0), &events, &e) ? api_fail(err, &e) : 0;
 }

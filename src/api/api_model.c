@@ -149,6 +149,8 @@ int jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
     ScoredMany r = { 0 };
     const Events events = events_of(ev);
     const Config *c = &o->cfg;
+    *result = (JemppPredicted){ 0 };
+    if (jempp_check_files(o, err)) return -1;
     int rc = output_scores(c->out, c->force, &e);
     if (!rc)
         rc = score_many(j, c, (const char *const *)o->file + 1, o->n_file - 1, c->out, &events, &r,
