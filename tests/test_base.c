@@ -601,6 +601,30 @@ static void without_a_stream_progress_is_silent(void **state) {
     assert_int_equal(p.done, 5);
 }
 
+static void a_name_is_one_word_for_a_shell(void **state) {
+    (void)state;
+    static const char *const cases[][2] = { { "runs/a-1.b", "runs/a-1.b" },
+                                            { "", "''" },
+                                            { "my run", "'my run'" },
+                                            { "it's", "'it'\\''s'" },
+                                            { "gr\u00f6\u00dfe", "'gr\u00f6\u00dfe'" },
+                                            { "$(rm x)", "'$(rm x)'" } };
+    char word[64], little[8];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(shell_word(word, sizeof word, cases[i][0]), cases[i][1]);
+    assert_true(strlen(shell_word(little, sizeof little, "'''' '''' ''''")) < sizeof little);
+}
+
+static void more_is_put_after_a_message(void **state) {
+    (void)state;
+    Err err = { 0 };
+    err_set(&err, ERR_DATA, "a.png: no");
+    assert_int_equal(err_append(&err, "; %d others\033", 3), -1);
+    assert_string_equal(err.msg, "a.png: no; 3 others?");
+    for (int i = 0; i < 200; i++) err_append(&err, "%s", "0123456789");
+    assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
+}
+
 static void text_is_as_wide_as_a_terminal_shows_it(void **state) {
     (void)state;
     assert_int_equal(text_width(""), 0);
@@ -692,6 +716,8 @@ static void time_with_a_job_is_not_idle(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_as_wide_as_a_terminal_shows_it),
+        cmocka_unit_test(a_name_is_one_word_for_a_shell),
+        cmocka_unit_test(more_is_put_after_a_message),
         cmocka_unit_test(the_first_error_stays),
         cmocka_unit_test(long_and_hostile_messages_are_tamed),
         cmocka_unit_test(control_characters_of_two_bytes_are_tamed),

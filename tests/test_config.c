@@ -504,6 +504,34 @@ static void an_option_is_described_for_the_command_that_is_asked(void **state) {
     free(sample);
 }
 
+static void the_length_that_is_set_last_counts(void **state) {
+    (void)state;
+    Config c, user;
+    config_defaults(&c);
+    OK(config_set(&c, "minutes", "5", "", err));
+    assert_true(c.minutes == 5 && c.epochs == 0 && !config_given(&c, "epochs"));
+    OK(config_set(&c, "iterations", "7", "", err));
+    assert_true(c.minutes == 0 && c.iterations == 7 && c.epochs == 0);
+    OK(config_set(&c, "minutes", "0", "", err));
+    assert_int_equal(c.iterations, 7);
+    config_defaults(&user);                                 // as --resume --epochs 3
+    OK(config_set(&user, "epochs", "3", "", err));
+    config_take(&c, &user);
+    assert_true(c.epochs == 3 && c.iterations == 0);
+}
+
+static void a_presets_options_are_not_the_users(void **state) {
+    (void)state;
+    Config c;
+    config_defaults(&c);
+    OK(config_set(&c, "seed", "3", "", err));
+    OK(config_preset(&c, "cifar10-fast", err));
+    assert_true(config_given(&c, "valid-images") && !config_asked(&c, "valid-images"));
+    assert_true(config_asked(&c, "seed") && config_asked(&c, "preset"));
+    OK(config_set(&c, "valid-images", "9", "", err));
+    assert_true(config_asked(&c, "valid-images"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_default_parses_and_lies_in_its_range),
@@ -527,6 +555,8 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_together_is_refused),
         cmocka_unit_test(fractions_are_read_in_order),
         cmocka_unit_test(a_resumed_run_may_change_its_length_and_place_alone),
+        cmocka_unit_test(the_length_that_is_set_last_counts),
+        cmocka_unit_test(a_presets_options_are_not_the_users),
         cmocka_unit_test(a_note_is_about_an_option_that_the_command_has),
         cmocka_unit_test(an_option_is_described_for_the_command_that_is_asked),
         cmocka_unit_test(help_shows_every_option_of_a_command_within_a_hundred_columns),

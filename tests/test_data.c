@@ -662,6 +662,42 @@ static void without_a_test_folder_a_tenth_of_each_class_is_held_out(void **state
     set_free(&test);
 }
 
+static int n_told;
+static char told[32][256];
+static void keep_line(void *ctx, const char *text) {
+    (void)ctx;
+    if (n_told < 32) snprintf(told[n_told++], sizeof told[0], "%s", text);
+}
+
+static void a_check_finds_every_problem_and_reports_the_first(void **state) {
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "p/cat/%02d.png", i);
+        if (i < 5) put_picture(name, 4, 4, 0, 0, 0);
+        else put(name, "no", 2);
+    }
+    put_picture("p/dog/1.png", 4, 4, 0, 0, 0);
+    put_picture("p/dog/2.png", 4, 4, 0, 0, 0);
+    make_folder("p/empty");
+    const Events ev = { .line = keep_line };
+    Problems found = { 0 };
+    const DataOpts o = { .side = 4, .events = &ev, .problems = &found };
+    n_told = 0;
+    for (Half half = HALF_TRAIN; half <= HALF_TEST; half++) {
+        Set s;
+        assert_int_equal(set_load(&s, named("folder:", in_root("p")), half, &o, NULL), 0);
+        set_free(&s);
+    }
+    assert_int_equal(found.pictures, 32);
+    assert_int_equal(found.unreadable, 25);
+    assert_int_equal(found.classes, 1);
+    assert_int_equal(n_told, MOST_PROBLEMS);
+    assert_non_null(strstr(told[0], "/p/empty: no PNG, JPEG or WebP picture"));
+    assert_non_null(strstr(told[1], ".png: 2 bytes, expected a PNG"));
+    for (int i = 2; i < 20; i++) assert_true(strcmp(told[i - 1], told[i]) < 0);
+}
+
 static void an_unreadable_picture_is_named(void **state) {
     (void)state;
     put_halves();
@@ -694,7 +730,10 @@ static void a_folder_without_classes_or_with_too_many_is_refused(void **state) {
     (void)state;
     put_picture("f/1.png", 4, 4, 0, 0, 0);
     refused(named("folder:", in_root("f")), HALF_TRAIN,
-            "0 subfolders, expected one per class, 1 to 1000");
+            "/f: a picture but no subfolder, expected one per class with its pictures in it");
+    refused(in_root("f"), HALF_TRAIN, "/f: a folder; expected folder:");
+    make_folder("bare");
+    refused(named("folder:", in_root("bare")), HALF_TRAIN, "/bare: no subfolder, expected one");
     refused(named("folder:", in_root("none")), HALF_TRAIN, "none: no such folder");
     put_picture("g/test/cat/1.png", 4, 4, 0, 0, 0);
     refused(named("folder:", in_root("g")), HALF_TRAIN, "has test/ but no train/");
@@ -1069,6 +1108,7 @@ int main(void) {
         TEST(a_folder_can_be_read_grey_and_of_another_size),
         TEST(without_a_test_folder_a_tenth_of_each_class_is_held_out),
         TEST(an_unreadable_picture_is_named),
+        TEST(a_check_finds_every_problem_and_reports_the_first),
         TEST(a_class_without_pictures_is_named),
         TEST(both_halves_of_a_folder_have_the_same_classes),
         TEST(a_folder_without_classes_or_with_too_many_is_refused),

@@ -600,7 +600,11 @@ static void impossible_sizes_are_refused(void **state) {
     Err err = { 0 };
     assert_int_equal(image_resize(&b, &a, 0, 5, &err), -1);
     assert_non_null(strstr(err.msg, "0 x 1"));
-    assert_int_equal(image_square(&b, &a, 1000, NULL), -1);      // would be 100000 wide
+    err = (Err){ 0 };
+    assert_int_equal(image_square(&b, &a, 1000, &err), -1);
+    assert_string_equal(err.msg,
+                        "a picture of 100 x 1 pixels, with its shorter side scaled to 1000, would "
+                        "be 100000 x 1000, and the limit is 16384 pixels per side: crop it first");
     assert_int_equal(image_new(&b, 4, 4, 2, NULL), -1);
     image_free(&a);
 }

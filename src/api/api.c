@@ -124,8 +124,22 @@ static int layer_of(const char *name) {
     return row && row->type == T_PRESET ? 0 : row && row->type == T_FILE ? 1 : 2;
 }
 
+// Of flags that say how long a run is, one: that of a preset or a file may be replaced by it.
+static int one_length(const Arg *a, char length[80], Err *err) {
+    const OptRow *row = config_row(a->name);
+    const int is = row && (!strcmp(row->name, "epochs") || !strcmp(row->name, "iterations") ||
+                           !strcmp(row->name, "minutes"));
+    if (!is || strtod(a->value, NULL) <= 0) return 0;
+    if (length[0] && strcmp(length, a->where) != 0)
+        return err_set(err, ERR_ARG, "%s and %s: both say how long the run is; expected one",
+                       length, a->where);
+    snprintf(length, 80, "%s", a->where);
+    return 0;
+}
+
 static int set_layer(JemppOptions *o, int layer, int argc, char **argv, Err *err) {
     int only_files = 0;
+    char length[80] = "";
     for (int i = 0; i < argc;) {
         Arg a = { .used = 1 };
         if (only_files || argv[i][0] != '-' || !argv[i][1]) {
@@ -137,7 +151,9 @@ static int set_layer(JemppOptions *o, int layer, int argc, char **argv, Err *err
                            argv[i]);
         } else {
             if (take(&a, argv + i, argc - i, err)) return -1;
-            if (layer_of(a.name) == layer && set(o, a.name, a.value, a.where, err)) return -1;
+            if (layer_of(a.name) == layer &&
+                (set(o, a.name, a.value, a.where, err) || one_length(&a, length, err)))
+                return -1;
         }
         i += a.used;
     }
@@ -392,8 +408,26 @@ static void describe_half(FILE *f, const Set *s, Half half) {
             most, s->from);
 }
 
+// What was reported of a folder's pictures, in one sentence.
+static int sum_up(const Problems *p, const char *name, const Events *ev, Err *err) {
+    const size_t n = p->unreadable + p->classes;
+    char more[64];
+    if (!n) return 0;
+    snprintf(more, sizeof more, "... and %zu more", n - MOST_PROBLEMS);
+    if (n > MOST_PROBLEMS) tell_line(ev, more);
+    err_set(err, ERR_DATA, "%s: ", name);
+    if (p->classes)
+        err_append(err, "%zu class%s without a picture%s", p->classes, p->classes == 1 ? "" : "es",
+                   p->unreadable ? ", " : "");
+    if (p->unreadable)
+        err_append(err, "%zu of %zu pictures cannot be used", p->unreadable, p->pictures);
+    return err_append(err, ": replace or remove what is listed above");
+}
+
 static char *data_check_text(const Config *c, const char *name, const Events *ev, Err *err) {
-    const DataOpts o = data_opts(c, ev);
+    Problems problems = { 0 };
+    DataOpts o = data_opts(c, ev);
+    o.problems = &problems;
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -405,6 +439,7 @@ static char *data_check_text(const Config *c, const char *name, const Events *ev
         describe_half(f, &s, half);
         set_free(&s);
     }
+    if (!rc) rc = sum_up(&problems, name, ev, err);
     text = finish(f, &text, err);
     if (!rc) return text;
     free(text);

@@ -36,3 +36,14 @@ int err_prefix(Err *err, const char *fmt, ...) {
     tame(err->msg);
     return -1;
 }
+
+int err_append(Err *err, const char *fmt, ...) {
+    if (!err) return -1;
+    const size_t n = strlen(err->msg);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->msg + n, sizeof err->msg - n, fmt, ap);
+    va_end(ap);
+    tame(err->msg);
+    return -1;
+}

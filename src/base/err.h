@@ -26,6 +26,9 @@ int err_set(Err *err, ErrKind kind, const char *fmt, ...) __attribute__((format(
 // Puts "prefix: " before the message that is already there; returns -1.
 int err_prefix(Err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+// Puts more after the message that is already there; returns -1.
+int err_append(Err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 // Names out of foreign files end up on terminals, which control characters could steer: all but
 // line ends and tabs become '?', those that have two bytes in UTF-8 too.
 void tame(char *s);

@@ -82,7 +82,7 @@ int dir_make(const char *path, Err *err) {
 
 int path_join(char *dst, size_t n, const char *a, const char *b, Err *err) {
     const size_t len = strlen(a);
-    const char *between = len == 0 || a[len - 1] == '/' ? "" : "/";
+    const char *between = len == 0 || !*b || a[len - 1] == '/' ? "" : "/";
     const int need = snprintf(dst, n, "%s%s%s", a, between, b);
     if (need >= 0 && (size_t)need < n) return 0;
     return err_set(err, ERR_ARG, "%s/%s: name too long, at most %zu bytes", a, b, n - 1);

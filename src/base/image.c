@@ -1,5 +1,6 @@
 // image.c - see image.h: memory, resizing, grids. image_codec.c has the file formats.
 #include "base/image.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,9 +164,13 @@ int image_square(Image *dst, const Image *src, int side, Err *err) {
     *dst = (Image){ 0 };
     const int64_t w = src->h > src->w ? side : (int64_t)side * src->w / src->h;
     const int64_t h = src->h > src->w ? (int64_t)side * src->h / src->w : side;
-    if (side < 1 || w > IMAGE_MAX_SIDE || h > IMAGE_MAX_SIDE)
-        return err_set(err, ERR_ARG, "a picture of %d x %d cannot become a square of %d", src->w,
-                       src->h, side);
+    if (side < 1) return err_set(err, ERR_ARG, "a square of %d pixels, expected at least 1", side);
+    if (w > IMAGE_MAX_SIDE || h > IMAGE_MAX_SIDE)
+        return err_set(err, ERR_DATA,
+                       "a picture of %d x %d pixels, with its shorter side scaled to %d, would be "
+                       "%" PRId64 " x %" PRId64 ", and the limit is %d pixels per side: crop it "
+                       "first",
+                       src->w, src->h, side, w, h, IMAGE_MAX_SIDE);
     Image all;
     if (image_resize(&all, src, (int)w, (int)h, err)) return -1;
     const int rc = image_new(dst, side, side, src->c, err);

@@ -1,7 +1,8 @@
 // text.c - see text.h.
 #include "base/text.h"
-#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 typedef struct {
     uint32_t first, last;
@@ -56,4 +57,18 @@ int text_width(const char *s) {
 int text_fill(const char *s, int width) {
     const int own = text_width(s);
     return own < width ? width - own : 0;
+}
+
+const char *shell_word(char *dst, size_t n, const char *name) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_@%+=:,./-";
+    if (*name && !name[strspn(name, plain)]) {
+        snprintf(dst, n, "%s", name);
+        return dst;
+    }
+    size_t at = (size_t)snprintf(dst, n, "'");
+    for (; *name && at + 6 < n; name++)                 // room for a quote and the end
+        at += (size_t)snprintf(dst + at, n - at, *name == '\'' ? "'\\''" : "%c", *name);
+    if (at + 1 < n) snprintf(dst + at, n - at, "'");
+    return dst;
 }

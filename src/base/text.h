@@ -1,10 +1,14 @@
 // text.h - text on a terminal.
 #ifndef TEXT_H
 #define TEXT_H
+#include <stddef.h>
 
 // Columns that UTF-8 text takes: combining marks none, East Asian wide characters and emoji two. A
 // byte that is no UTF-8 takes one.
 int text_width(const char *s);
 // Spaces that fill it up to `width` columns, for "%s%*s"; never negative.
 int text_fill(const char *s, int width);
+// A file's name as one word for a shell, in quotes where it needs them: for commands that messages
+// suggest. Returns dst.
+const char *shell_word(char *dst, size_t n, const char *name);
 #endif

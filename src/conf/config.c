@@ -178,11 +178,26 @@ static int set_row(Config *c, const OptRow *row, const char *value, const char *
     return -1;
 }
 
+// epochs, iterations and minutes: the one that was set last says how long a run is.
+static void set_length(Config *c, const OptRow *row) {
+    static const char *const names[] = { "epochs", "iterations", "minutes" };
+    const double value[] = { c->epochs, c->iterations, c->minutes };
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(row->name, names[i]) != 0 || !(value[i] > 0)) continue;
+        if (i != 0) c->epochs = 0;
+        if (i != 1) c->iterations = 0;
+        if (i != 2) c->minutes = 0;
+        for (int k = 0; k < 3; k++)
+            if (k != i) c->given[config_row(names[k]) - config_rows] = 0;
+    }
+}
+
 int config_set(Config *c, const char *name, const char *value, const char *where, Err *err) {
     const OptRow *row = config_row(name);
     if (!row) return unknown_option(name, where, err);
     if (set_row(c, row, value, where, err)) return -1;
-    c->given[row - config_rows] = 1;
+    c->given[row - config_rows] = BY_USER;
+    set_length(c, row);
     return 0;
 }
 
@@ -198,6 +213,11 @@ int config_given(const Config *c, const char *name) {
     return row && c->given[row - config_rows];
 }
 
+int config_asked(const Config *c, const char *name) {
+    const OptRow *row = config_row(name);
+    return row && c->given[row - config_rows] == BY_USER;
+}
+
 int config_only(const Config *c, unsigned commands, const char *where, Err *err) {
     for (int i = 0; i < config_n_rows; i++)
         if (c->given[i] && !(config_rows[i].commands & commands))
@@ -211,7 +231,8 @@ void config_take(Config *c, const Config *from) {
         const OptRow *row = &config_rows[i];
         if (!from->given[i]) continue;
         memcpy(place(c, row), place_of(from, row), row->size);
-        c->given[i] = 1;
+        c->given[i] = from->given[i];
+        set_length(c, row);
     }
 }
 
@@ -341,10 +362,16 @@ int config_preset(Config *c, const char *name, Err *err) {
     char where[96];
     for (const Preset *p = preset_table; p->name; p++) {
         if (strcmp(p->name, name) != 0) continue;
+        unsigned char before[sizeof c->given];
+        memcpy(before, c->given, sizeof before);
+        memset(c->given, 0, sizeof c->given);
         snprintf(where, sizeof where, "preset %s", p->name);
-        if (config_text(c, p->text, strlen(p->text), where, err)) return -1;
+        const int rc = config_text(c, p->text, strlen(p->text), where, err);
+        for (size_t i = 0; i < sizeof before; i++)
+            c->given[i] = c->given[i] ? BY_PRESET : before[i];
+        if (rc) return -1;
         snprintf(c->preset, sizeof c->preset, "%s", p->name);
-        c->given[config_row("preset") - config_rows] = 1;
+        c->given[config_row("preset") - config_rows] = BY_USER;
         return 0;
     }
     return unknown_preset(name, err);
@@ -480,8 +507,9 @@ int config_same_run(const Config *old, const Config *now, Err *err) {
         config_value(now, row, is, sizeof is);
         if (strcmp(was, is) != 0)
             return err_set(err, ERR_ARG,
-                           "--resume: the run has %s = %s, found %s: it cannot change", row->name,
-                           was, is);
+                           "--resume: the run has %s = %s, found %s: a run keeps it; leave %s out, "
+                           "or begin a new run in another --out",
+                           row->name, was, is, row->name);
     }
     return 0;
 }

@@ -93,9 +93,11 @@ typedef struct {
     char   classes[256], animation[512], url[1024];
     char   host[256];
     int    port;
-    // which rows were set by the user, a preset or a file: not by config_defaults
+    // which rows were set by the user, a preset or a file: not by config_defaults; BY_...
     unsigned char given[128];
 } Config;
+
+enum { BY_PRESET = 1, BY_USER = 2 };            // Config.given; 0: a default
 
 typedef enum {
     T_FLAG, T_INT, T_NUM,           // T_NUM may be a fraction: 8/255
@@ -134,7 +136,8 @@ extern const int    config_n_rows;
 void config_defaults(Config *c);
 const OptRow *config_row(const char *name);     // also by a former name; NULL: no such option
 const char *config_former(const char *name);    // the former name of an option, or NULL
-// One option as text. `where` begins an error message ("a.conf, line 3: steps", "--steps").
+// One option as text. Of epochs, iterations and minutes the last that is set above 0 clears the
+// others. `where` begins an error message ("a.conf, line 3: steps", "--steps").
 int  config_set(Config *c, const char *name, const char *value, const char *where, Err *err);
 // Lines "key = value"; a line that begins with # is a comment; `preset` must come first.
 int  config_text(Config *c, const char *text, size_t n, const char *where, Err *err);
@@ -144,6 +147,7 @@ void config_value(const Config *c, const OptRow *row, char *dst, size_t n);
 // 0, or an error that names the first given option that none of `commands` has.
 int  config_only(const Config *c, unsigned commands, const char *where, Err *err);
 int  config_given(const Config *c, const char *name);           // nonzero: not a default
+int  config_asked(const Config *c, const char *name);           // nonzero: nor a preset's
 void config_take(Config *c, const Config *from);                // copies what is given in `from`
 // "0,4/255,8/255" -> rising numbers within [lo, hi]; how many, or -1 with err: "NAME: found TEXT,
 // expected EXPECTED".

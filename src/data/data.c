@@ -291,6 +291,9 @@ static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err
         snprintf(s->from, sizeof s->from, "%s", path);
         return read_cifar_any(s, path, err);
     }
+    if (strcmp(name, "shapes") != 0 && dir_exists(name))
+        return err_set(err, ERR_ARG, "%s: a folder; expected folder:%s for pictures of your own",
+                       name, name);
     if (strcmp(name, "shapes"))
         return err_set(err, ERR_ARG,
                        "%s: no such image set; there are cifar10, cifar100, svhn, mnist, "

@@ -22,12 +22,22 @@ typedef struct {
     int     *y;                     // [n]
 } Set;
 
+// What is wrong with a folder of pictures, counted over all sets that are loaded with it.
+typedef struct {
+    size_t pictures, unreadable;    // looked at; of these
+    size_t classes;                 // without a picture
+} Problems;
+enum { MOST_PROBLEMS = 20 };        // that are reported
+
 typedef struct {
     const char *dir;                // --data-dir, or NULL
     int         side;               // for folder: and shapes; 0: 32
     int         channels;           // for folder:; 0: 3
     uint64_t    seed;               // for shapes and the held-out part of a folder without test/
     const Events *events;           // shows how far folder: is read, and can stop it; may be NULL
+    // NULL: the first picture that cannot be read is an error. Else all are counted, and the first
+    // of them reported as lines to `events`; what cannot be read is black in the set.
+    Problems   *problems;
 } DataOpts;
 
 // Names: cifar10 cifar100 svhn mnist fashion-mnist shapes folder:DIR cifar-file:FILE

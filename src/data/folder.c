@@ -3,6 +3,7 @@
 #include "base/image.h"
 #include "base/loop.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "data/formats.h"
 #include <dirent.h>
 #include <errno.h>
@@ -80,6 +81,19 @@ static int list_names(Names *names, const char *dir, int wanted(const char *, co
     return -1;
 }
 
+static int no_subfolders(const char *dir, Err *err) {
+    Names found;
+    char pictures[64] = "";
+    if (!list_names(&found, dir, is_picture, NULL)) {
+        if (found.n == 1) snprintf(pictures, sizeof pictures, "a picture but ");
+        if (found.n > 1) snprintf(pictures, sizeof pictures, "%d pictures but ", found.n);
+        arena_free(&found.arena);
+    }
+    return err_set(err, ERR_DATA,
+                   "%s: %sno subfolder, expected one per class with its pictures in it", dir,
+                   pictures);
+}
+
 // The sorted subfolders of dir as the set's classes.
 static int folder_classes(Set *s, const char *dir, Err *err) {
     Names found;
@@ -92,8 +106,9 @@ static int folder_classes(Set *s, const char *dir, Err *err) {
     for (int i = 0; s->class_name && i < s->classes; i++)
         if (s->class_name[i] && strchr(s->class_name[i], '\n'))
             return err_set(err, ERR_DATA, "%s: class %d has a line break in its name", dir, i);
-    if (s->classes < 1 || s->classes > MAX_CLASSES)
-        return err_set(err, ERR_DATA, "%s: %d subfolders, expected one per class, 1 to %d", dir,
+    if (!s->classes) return no_subfolders(dir, err);
+    if (s->classes > MAX_CLASSES)
+        return err_set(err, ERR_DATA, "%s: %d subfolders, expected one per class, at most %d", dir,
                        s->classes, MAX_CLASSES);
     return arena_ok(&s->arena, s->name, err);
 }
@@ -167,9 +182,24 @@ static int list_class(Pictures *p, const char *dir, const char *name, int y, con
     return rc;
 }
 
-static int decode_all(Set *s, const Pictures *p, const Events *ev, Err *err) {
+static void report_problem(const DataOpts *o, size_t *count, const char *text) {
+    if (o->problems->unreadable + o->problems->classes < MOST_PROBLEMS) tell_line(o->events, text);
+    ++*count;
+}
+
+// In the order of the pictures, whichever thread found them. why: malloc'd texts, NULL where all is
+// well.
+static void report_unreadable(const DataOpts *o, char **why, size_t n) {
+    o->problems->pictures += n;
+    for (size_t i = 0; i < n; i++)
+        if (why[i]) report_problem(o, &o->problems->unreadable, why[i]);
+}
+
+static int decode_all(Set *s, const Pictures *p, const DataOpts *o, Err *err) {
     if (set_alloc(s, p->n, err)) return -1;
-    Loop loop = loop_begin(ev, p->n, "pictures", "reading");
+    char **why = calloc(p->n + 1, sizeof *why);
+    if (!why) return err_set(err, ERR_MEM, "out of memory for %zu pictures", p->n);
+    Loop loop = loop_begin(o->events, p->n, "pictures", "reading");
     const size_t bytes = (size_t)s->c * (size_t)s->side * (size_t)s->side;
     Err first = { 0 };
     _Atomic int failed = 0;
@@ -180,11 +210,16 @@ static int decode_all(Set *s, const Pictures *p, const Events *ev, Err *err) {
         if (loop_stopped(&loop) || failed ||
             !picture_load(s->x + i * bytes, p->path[i], s->c, s->side, &e))
             continue;
+        if (o->problems && (why[i] = strdup(e.msg))) continue;
         failed = 1;
         #pragma omp critical
         err_set(&first, e.kind, "%s", e.msg);
     }
-    return failed ? err_set(err, first.kind, "%s", first.msg) : loop_end(&loop, err);
+    const int rc = failed ? err_set(err, first.kind, "%s", first.msg) : loop_end(&loop, err);
+    if (!rc && o->problems) report_unreadable(o, why, p->n);
+    for (size_t i = 0; i < p->n; i++) free(why[i]);
+    free(why);
+    return rc;
 }
 
 // A half of its own is a folder of folders: a class of pictures may well be called "train".
@@ -202,6 +237,16 @@ static int no_folder(const char *dir, Err *err) {
     if (*dir == '/' || !getcwd(here, sizeof here))
         return err_set(err, ERR_ARG, "%s: no such folder", dir);
     return err_set(err, ERR_ARG, "%s: no such folder in %s", dir, here);
+}
+
+// A class that cannot be listed is reported once, although both parts of a cut folder list it.
+static int take_class(Pictures *p, const Set *s, const char *dir, int y, const ClassPart *part,
+                      const DataOpts *o, Err *err) {
+    Err why = { 0 };
+    if (!list_class(p, dir, s->class_name[y], y, part, &why)) return 0;
+    if (!o->problems) return err_set(err, why.kind, "%s", why.msg);
+    if (!part->cut || part->half == HALF_TRAIN) report_problem(o, &o->problems->classes, why.msg);
+    return 0;
 }
 
 int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err) {
@@ -223,12 +268,15 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     s->flip = 1;
     Pictures p = { 0 };
     int rc = 0;
-    for (int i = 0; i < s->classes && !rc; i++)
-        rc = list_class(&p, sub, s->class_name[i], i, &part, err);
+    for (int i = 0; i < s->classes && !rc; i++) rc = take_class(&p, s, sub, i, &part, o, err);
     if (!rc) rc = arena_ok(&p.arena, s->name, err);
-    if (!rc && p.n == 0)
+    const int nothing = p.n == 0 && o->problems && o->problems->classes;     // reported already
+    if (!rc && p.n == 0 && !nothing)
         rc = err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
-    if (!rc) rc = decode_all(s, &p, o->events, err);
+    if (!rc && !nothing && (rc = decode_all(s, &p, o, err)) && err && err->kind != ERR_MEM &&
+        !stop_asked(o->events))
+        err_append(err, "; jempp data check %s lists all such pictures",
+                   shell_word(sub, sizeof sub, s->name));
     arena_free(&p.arena);
     return rc;
 }
@@ -256,7 +304,7 @@ int read_pictures(Set *s, const char *dir, int c, int side, const Events *ev, Er
     int rc = pictures_in(&p, dir, err);
     *s = (Set){ .arena = s->arena, .c = c, .side = side, .classes = 1 };
     snprintf(s->from, sizeof s->from, "%s", dir);
-    if (!rc) rc = number_names(s, err) || decode_all(s, &p, ev, err);
+    if (!rc) rc = number_names(s, err) || decode_all(s, &p, &o, err);
     arena_free(&p.arena);
     return rc;
 }

@@ -9,23 +9,39 @@ DataOpts data_opts(const Config *c, const Events *ev) {
                        .events = ev };
 }
 
+static size_t held_out(const Config *c, const Set *all) {
+    const size_t most = all->n / 5, asked = (size_t)c->valid_images;
+    return asked < most ? asked : most;             // small sets keep four fifths for training
+}
+
+// A preset's numbers are for larger sets than a user's may be: only the user's own are refused.
+static int check_new(const Config *c, const Set *all, Err *err) {
+    const size_t valid = held_out(c, all), left = all->n - valid;
+    if (all->classes < 2)
+        return err_set(err, ERR_DATA, "%s: 1 class ('%s'), expected at least 2", all->name,
+                       all->class_name[0]);
+    if (valid < (size_t)c->valid_images && config_asked(c, "valid-images"))
+        return err_set(err, ERR_ARG,
+                       "--valid-images %d: %s has %zu training images, of which at most a fifth "
+                       "(%zu) can be held out",
+                       c->valid_images, all->name, all->n, valid);
+    if (left < (size_t)c->train_images && config_asked(c, "train-images"))
+        return err_set(err, ERR_ARG,
+                       "--train-images %d: %s has %zu training images, of which %zu are left after "
+                       "%zu for validation (--valid-images); without --train-images all are used",
+                       c->train_images, all->name, all->n, left, valid);
+    return 0;
+}
+
 // new_run: a user's options, not those of a run that exists and whose split must stay the same.
 static int split(const Config *c, int new_run, const Events *ev, Set *train, Set *valid, Err *err) {
     const DataOpts o = data_opts(c, ev);
     Set all = { 0 };
     if (set_load(&all, c->data, HALF_TRAIN, &o, err)) return -1;
-    size_t held_out = (size_t)c->valid_images;
-    if (held_out > all.n / 5) held_out = all.n / 5; // small sets keep four fifths for training
-    int rc = 0;
-    if (held_out < (size_t)c->valid_images && new_run && config_given(c, "valid-images"))
-        rc =
-            err_set(err, ERR_ARG,
-                    "--valid-images %d: %s has %zu training images, of which at most a fifth (%zu) "
-                    "can be held out",
-                    c->valid_images, all.name, all.n, held_out);
+    int rc = new_run ? check_new(c, &all, err) : 0;
     if (!rc)
-        rc = set_split(&all, held_out, (size_t)c->train_images, (uint64_t)c->seed, train, valid,
-                       err);
+        rc = set_split(&all, held_out(c, &all), (size_t)c->train_images, (uint64_t)c->seed, train,
+                       valid, err);
     set_free(&all);
     return rc;
 }

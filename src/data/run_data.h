@@ -9,7 +9,8 @@ DataOpts data_opts(const Config *c, const Events *ev);      // points into c; ev
 // The images that a run with these options trains and validates on: the same split for everyone who
 // asks. Both sets must be freed, after a failure too.
 int  run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err);
-// The same for a run that begins: more validation images than can be held out are refused.
+// The same for a run that begins: more training or validation images than there are, where the user
+// asked for them, and a single class are refused.
 int  new_run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err);
 
 int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);

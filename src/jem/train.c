@@ -426,11 +426,17 @@ static int open_schedule(Trainer *t, Err *err) {
     const Config *c = &t->cfg;
     t->per_epoch = (uint64_t)(t->data.n / c->batch);
     if (!t->per_epoch)
-        return err_set(err, ERR_ARG, "%d training images are fewer than a batch of %d", t->data.n,
-                       c->batch);
+        return err_set(
+            err, ERR_ARG,
+            "%d training images are fewer than a batch of %d: expected a smaller --batch",
+            t->data.n, c->batch);
     const double steps = c->iterations > 0 ? c->iterations : c->epochs * (double)t->per_epoch;
     if (!(steps < 4e9))
         return err_set(err, ERR_ARG, "%.0f steps: a run can have at most 4e9", steps);
+    if (!(c->minutes > 0) && llround(steps) < 1)
+        return err_set(err, ERR_ARG,
+                       "--epochs %g: less than one step; an epoch of %d training images has %d",
+                       c->epochs, t->data.n, (int)t->per_epoch);
     t->schedule = (Schedule){ .kind = c->schedule,
                               .lr = c->lr,
                               .warmup = (uint64_t)c->warmup,
