@@ -122,6 +122,16 @@ expect 1 'grid.png: not a safetensors file, or a truncated one' train --data sha
 [ ! -e noinit ] || bad "train --init with a picture left a folder"
 expect 1 'no checkpoint to resume from' train --resume --out "$(mkdir mine; touch mine/a; echo mine)"
 [ "$(ls mine)" = a ] || bad "train --resume changed a folder that is no run"
+expect 2 "--init run: it has 10 classes (disc, square, triangle, ring, ...), the data has 2 (a, b): expected data with the same" \
+    train $net --data "folder:$(mkdir -p ab/a ab/b; cp grid.png ab/a/1.png; cp grid.png ab/b/1.png; echo ab)" --init run \
+    --batch 2 --out noinit
+expect 2 "--init run: another network than this run's (wrn-10-2, stem 3x3, norm none): expected --model wrn-10-1 --stem 4x4 --norm batch" \
+    train --data shapes --side 16 --model wrn-10-2 --norm none --init run --out noinit
+expect 2 '--init run: it is for images of 3 channels, the data has 1' train $net --data folder:ab --channels 1 --init run --out noinit
+[ ! -e noinit ] || bad "train --init with a model that does not fit left a folder"
+mkdir tens tens/a{0..9} && for d in tens/*; do for i in 1 2 3; do cp grid.png $d/$i.png; done; done
+expect 0 'its classes (disc, square, triangle, ring, ...) are not' train $net --data folder:tens --init run --px none \
+    --batch 2 --iterations 1 --threads 1 --out tens-run
 mkdir -p $'lines/a\nb' lines/c && cp grid.png $'lines/a\nb/1.png' && cp grid.png lines/c/1.png
 expect 1 'class 0 has a line break in its name' data check folder:lines
 mkdir pics && cp grid.png pics/a.png && echo no >pics/b.png
@@ -154,6 +164,18 @@ if command -v python3 >/dev/null; then
     [ "$(echo "$widths" | wc -l)" = 1 ] || bad "columns of wide characters do not align: $widths"
 fi
 
+# ---- a folder's problems are found at once, not one by one
+mkdir -p "all bad/a" "all bad/b" "all bad/none" && cp grid.png "all bad/b/1.png" && cp grid.png "all bad/b/2.png"
+for i in $(seq 21); do echo no >"all bad/a/$i.png"; done
+expect 1 'folder:all bad: 1 class without a picture, 21 of 23 pictures cannot be used: ' data check 'folder:all bad'
+[ "$(grep -c ': 3 bytes, expected a PNG' err)" = 19 ] && grep -qF '... and 2 more' err &&
+    grep -qF 'all bad/none: no PNG, JPEG or WebP picture' err || bad "not the first 20 problems"
+rmdir "all bad/none"
+expect 1 "jempp data check 'folder:$PWD/all bad' lists all such pictures" train --data 'folder:all bad' --out norun
+mkdir alone && cp -r "all bad/b" alone
+expect 1 "folder:$PWD/alone: 1 class ('b'), expected at least 2" train --data folder:alone --batch 1 --norm none --out norun
+expect 1 'alone/b: 2 pictures but no subfolder, expected one per class' data check folder:alone/b
+
 # ---- an own folder of pictures, from anywhere
 for k in a b; do for h in train test; do
     mkdir -p own/$h/$k
@@ -161,6 +183,11 @@ for k in a b; do for h in train test; do
 done; done
 expect 2 "--valid-images 9: folder:$PWD/own has 20 training images, of which at most a fifth (4) can be held out" \
     train $net --data folder:own --valid-images 9 --out held-out
+expect 2 "--train-images 17: folder:$PWD/own has 20 training images, of which 16 are left after 4 for validation" \
+    train $net --data folder:own --train-images 17 --out held-out
+expect 0 '16 training, 4 validation' train $net --data folder:own --preset demo --iterations 1 --batch 4 --px none --threads 1 \
+    --out as-preset                             # which says train-images = 20000
+expect 2 'own: a folder; expected folder:own' train --data own --out held-out
 expect 0 'own-run: 2 steps' train $net --data folder:own --iterations 2 --batch 4 --px none --valid-images 4 --threads 1 --out own-run
 grep -qF "\"folder:$PWD/own\"" own-run/run.json || bad "the run does not store the absolute path"
 mkdir elsewhere
@@ -411,7 +438,39 @@ kill -TERM $!
 wait $!
 [ $? = 143 ] || bad "exit code $? after SIGTERM"
 grep -q 'continue with: jempp train --resume --out long' out || bad "it does not say how to go on"
-expect 2 '--resume: the run has batch = 16, found 8' train --resume --out long --batch 8 --buffer 64
+expect 2 '--resume: the run has batch = 16, found 8: a run keeps it; leave batch out' train --resume --out long --batch 8 --buffer 64
+
+# ---- how long a run is: one of three options, the user's before a preset's, the newest before the run's
+expect 2 '--minutes and --iterations: both say how long the run is; expected one' train --minutes 1 --iterations 2 --out norun
+expect 2 '--epochs 0.001: less than one step; an epoch of 200 training images has 12' train $net --data shapes --batch 16 \
+    --train-images 200 --valid-images 100 --epochs 0.001 --out norun
+[ ! -e norun ] || bad "a run that was rejected left a folder"
+expect 0 'few: 6 steps' train --resume --out few --epochs 0.5 --threads 1
+expect 2 '--resume: the run has done 6 steps (0.5 epochs), found 3: expected no fewer' train --resume --out few --iterations 3
+expect 0 'note: the run was complete; a larger --epochs with --resume makes it longer' train --resume --out few --threads 1
+expect 0 '0.02 minutes' train --resume --out few --minutes 0.02 --threads 1
+expect 0 'note: the run was complete; a larger --minutes with --resume' train --resume --out few --threads 1
+expect 0 'fast: 2 steps' train --preset cifar10-fast --data shapes --side 8 --model wrn-10-1 --batch 8 --iterations 2 --px none \
+    --threads 1 --out fast                      # the preset has minutes
+
+# ---- what is no run folder
+mkdir void
+expect 1 'void: a folder, but not of a run (no log.tsv, run.json or eval.json in it)' report void
+expect 1 'void: no checkpoint to resume from (neither last.safetensors nor prev.safetensors in it)' train --resume --out void
+[ -d void ] || bad "train --resume removed a folder that it did not make"
+mkdir -p shelf && cp -r few fast shelf
+for command in report eval info 'train --resume --out'; do
+    expect 1 '; runs in it: fast, few' $command shelf
+done
+for command in report 'train --resume --out'; do
+    expect 2 'model.safetensors: a file, expected the folder of a run' $command model.safetensors
+done
+cp -r few torn && truncate -s -10 torn/log.tsv
+expect 0 'torn/report.html: written' report torn
+cp -r fast 'my run'
+expect 0 "not evaluated yet: run jempp eval 'my run'" report 'my run'
+rm 'my run/best.safetensors'
+expect 0 'not evaluated yet: the run has no model yet' report 'my run'
 
 # ---- everything long answers soon, and says with its exit code that it was stopped
 mkdir many

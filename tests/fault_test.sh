@@ -122,6 +122,11 @@ train --resume --out ended
 check "once" [ ! -e "$picture" ]
 
 # shellcheck disable=SC2086
+train $tiny --iterations 25 --out epoch                 # which ends with the epoch: nothing is left to validate
+train --resume --epochs 1 --out epoch
+check "a new length is kept where no step follows" gives 0 'a larger --epochs with --resume' --resume --out epoch
+
+# shellcheck disable=SC2086
 start $tiny --steps 6000 --iterations 9 --out slow
 while kill -TERM $pid 2>/dev/null; do sleep 0.2; done; await         # of two at once a busy machine sees one
 check "a second signal ends it at once" [ $code = 143 ]
@@ -178,8 +183,10 @@ if mount -t tmpfs -o size=8m none disk 2>/dev/null; then
     train --resume --iterations 33 --out disk/run
     check "a full disk ends it as a failure" [ $? = 1 ]
     check "and it says which file and why" grep -q 'disk/run/.*: No space left on device' err
+    check "and what to do" grep -qF 'free disk space, then continue from the last checkpoint: jempp train --resume --out disk/run' err
     # shellcheck disable=SC2086
-    check "a new run finds no room either" gives 1 'No space left on device' $tiny --iterations 1 --out disk/new
+    check "a new run finds no room either" gives 1 'No space left on device; free disk space, or choose another --out' \
+        $tiny --iterations 1 --out disk/new
     check "nothing half written is left" [ -z "$(find disk -name '*.tmp' -o -name '*.new')" ]
     truncate -s -1500000 disk/filler                    # room to begin with
     train --resume --iterations 1000000 --checkpoint-minutes 0.0001 --out disk/run
@@ -196,6 +203,21 @@ if mount -t tmpfs -o size=8m none disk 2>/dev/null; then
 else
     skip "full and read-only disks: mounting is not permitted here"
 fi
+
+# ---- what is for readers alone ends no run
+mkdir -p quiet/samples/step-0000025.png.tmp              # even root cannot write there
+# shellcheck disable=SC2086
+check "a picture that cannot be written is a warning" \
+    gives 0 'step-0000025.png.tmp is in the way; training continues, a sample grid is missing' $tiny --iterations 30 --out quiet
+check "once" [ "$(grep -c '^warning:' err)" = 1 ]
+check "and the next one is there" [ -s quiet/samples/step-0000030.png ]
+# shellcheck disable=SC2086
+check "so is one for TensorBoard" gives 0 'step-0000025.png.tmp is in the way; training continues' $tiny --tensorboard \
+    --iterations 30 --out "$(mkdir -p quiet2/samples/step-0000025.png.tmp; echo quiet2)"
+# shellcheck disable=SC2086
+check "and a divergence that cannot be noted" gives 3 'quiet3/diverged.tsv: Is a directory; training continues' $tiny \
+    --loss-limit 1 --retries 1 --iterations 9 --out "$(mkdir -p quiet3/diverged.tsv; echo quiet3)"
+check "which is retried nevertheless" grep -q '(retry 1 of 1)' err
 
 # ---- divergence
 # shellcheck disable=SC2086

@@ -10,12 +10,16 @@
 #include "base/log.h"
 #include "jempp.h"
 #include "data/data.h"
+#include "run/train_log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -394,6 +398,64 @@ static void a_run_that_cannot_begin_leaves_nothing_half_written(void **state) {
     assert_true(at > 10);
 }
 
+static void same_lines(const char *path, int n) {
+    char line[512];
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    assert_memory_equal(line, "step\tepoch", 10);
+    for (int i = 0; i < n; i++) {
+        if (!fgets(line, sizeof line, f)) fail_msg("%d lines, expected %d", i, n);
+        assert_int_equal(strtol(line, NULL, 10), i);
+        assert_non_null(strchr(line, '\n'));
+    }
+    assert_null(fgets(line, sizeof line, f));
+    fclose(f);
+}
+
+static void add_rows(TrainLog *log, int n) {
+    const real row[N_ROW] = { 0 };
+    for (int i = 0; i < n; i++) train_log_add(log, 0.5, 1, row, NAN, NAN);
+}
+
+// Nothing at all is written at first, then parts of lines: a limit on the file's size, as a disk
+// that is full.
+static void a_log_that_cannot_be_written_waits_for_room(void **state) {
+    (void)state;
+    TrainLog log = { 0 };
+    struct rlimit all, few;
+    struct stat st;
+    remove_all(run_dir);
+    OK(dir_make(run_dir, err));
+    OK(train_log_open(&log, run_dir, 0, err));
+    add_rows(&log, 3);
+    arm(FILES, 1, 1);
+    Err full = { 0 };
+    assert_int_equal(train_log_flush(&log, &full), -1);
+    assert_non_null(strstr(full.msg, "log.tsv: No space left on device"));
+    armed = 0;
+    OK(train_log_flush(&log, err));
+    same_lines(log.path, 3);
+
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(stat(log.path, &st), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    few = all;
+    few.rlim_cur = (rlim_t)st.st_size + 70;                 // within the second line
+    add_rows(&log, 5);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+    full = (Err){ 0 };
+    assert_int_equal(train_log_flush(&log, &full), -1);
+    same_lines(log.path, 3);                                // no half of a line
+    add_rows(&log, 2);
+    assert_int_equal(train_log_open(&log, run_dir, 6, &full), 0);      // a rollback: six remain
+    add_rows(&log, 4);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    OK(train_log_flush(&log, err));
+    same_lines(log.path, 10);
+    train_log_close(&log);
+}
+
 // ---- files that shrink
 
 static void put(const char *path, const void *data, size_t n) {
@@ -468,6 +530,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_call_that_writes_a_checkpoint_may_fail),
         cmocka_unit_test(a_slow_disk_does_not_keep_a_run_from_its_steps),
         cmocka_unit_test(a_run_that_cannot_begin_leaves_nothing_half_written),
+        cmocka_unit_test(a_log_that_cannot_be_written_waits_for_room),
         cmocka_unit_test(a_data_file_may_shrink_while_it_is_read),
         cmocka_unit_test(a_checkpoint_may_shrink_while_it_is_read),
     };

@@ -350,9 +350,14 @@ static void a_folder_that_is_no_run_is_refused(void **state) {
     (void)state;
     Record r;
     Err err = { 0 };
-    refused("neither log.tsv nor run.json nor eval.json", "");
+    refused("a folder, but not of a run (no log.tsv, run.json or eval.json in it)", "");
     assert_int_equal(record_read(&r, "/nonexistent", &err), -1);
     assert_non_null(strstr(err.msg, "/nonexistent: no such run folder"));
+    err = (Err){ 0 };
+    put("a.file", "text");
+    assert_int_equal(record_read(&r, in_dir("a.file"), &err), -1);
+    assert_non_null(strstr(err.msg, "a.file: a file, expected the folder of a run"));
+    assert_int_equal(remove(in_dir("a.file")), 0);
     put("run.json", "[]");
     refused("run.json: found an array", "an object");
 }
@@ -483,6 +488,7 @@ static void the_page_holds_everything_and_refers_to_nothing(void **state) {
 static void the_page_of_a_bare_run_says_what_is_missing(void **state) {
     (void)state;
     put("log.tsv", LOG);
+    put("best.safetensors", "a model");
     write_report("");
     char *html = page_text("report.html"), command[200];
     assert_int_equal(count_words(html, " --tasks "), 7);
@@ -493,6 +499,33 @@ static void the_page_of_a_bare_run_says_what_is_missing(void **state) {
              strrchr(dir, '\'') + 1);
     assert_non_null(strstr(html, command));
     free(html);
+    assert_int_equal(remove(in_dir("best.safetensors")), 0);
+}
+
+static void the_page_of_a_run_without_a_model_suggests_no_evaluation(void **state) {
+    (void)state;
+    put("log.tsv", LOG);
+    write_report("");
+    char *html = page_text("report.html");
+    assert_null(strstr(html, "jempp eval"));
+    assert_non_null(strstr(html, "The run has no model yet: best.safetensors is written after"));
+    free(html);
+}
+
+static void zero_bytes_at_the_end_of_a_log_are_a_torn_line(void **state) {
+    (void)state;
+    Record r;
+    put("log.tsv", LOG);
+    OK(record_read(&r, dir, err));
+    const int n = r.log.n;
+    record_free(&r);
+    FILE *f = fopen(in_dir("log.tsv"), "a");
+    assert_non_null(f);
+    fwrite("17\t0.5\0\0\0\0", 1, 10, f);
+    fclose(f);
+    OK(record_read(&r, dir, err));
+    assert_int_equal(r.log.n, n);
+    record_free(&r);
 }
 
 static void fid_stands_beside_the_papers_with_its_weights(void **state) {
@@ -644,6 +677,8 @@ int main(void) {
         IN_DIR(pictures_survive_odd_numbers),
         IN_DIR(the_page_holds_everything_and_refers_to_nothing),
         IN_DIR(the_page_of_a_bare_run_says_what_is_missing),
+        IN_DIR(the_page_of_a_run_without_a_model_suggests_no_evaluation),
+        IN_DIR(zero_bytes_at_the_end_of_a_log_are_a_torn_line),
         IN_DIR(fid_stands_beside_the_papers_with_its_weights),
         IN_DIR(a_log_with_fid_has_a_curve_of_it),
         IN_DIR(foreign_words_are_no_markup),

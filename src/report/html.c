@@ -41,18 +41,6 @@ void html_row(FILE *f, const char *name, const char *value) {
     fputs("</td></tr>\n", f);
 }
 
-void html_shell_word(FILE *f, const char *s) {
-    static const char PLAIN[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                "0123456789_./-+:@";
-    if (!s[strspn(s, PLAIN)]) {
-        html_text(f, s);
-        return;
-    }
-    fputs("&#39;", f);
-    for (; *s; s++) html_text(f, *s == '\'' ? "'\\''" : (char[]){ *s, 0 });
-    fputs("&#39;", f);
-}
-
 const char html_style[] =
     ":root{color-scheme:light dark;--back:#fff;--ink:#1b1f24;--soft:#5b6470;--line:#d5dae0;"
     "--stripe:#f5f7f9}\n"

@@ -10,5 +10,4 @@ void html_text(FILE *f, const char *s);
 void html_base64(FILE *f, const unsigned char *p, size_t n);
 void html_number(FILE *f, double v, int digits, const char *unit);   // a table cell; NaN: a dash
 void html_row(FILE *f, const char *name, const char *value);     // a row of two cells; none for ""
-void html_shell_word(FILE *f, const char *s);                    // quoted for a shell where needed
 #endif

@@ -77,10 +77,12 @@ static int read_row(const Table *t, char *line, int number, const int *which, in
                                   number, n, n_field);
 }
 
-// A last line without its end is one that a run is still writing: it does not count yet.
+// A last line without its end is one that a run is still writing, or was when the machine failed,
+// which may leave zero bytes: it does not count.
 static int read_lines(Table *t, char *text, size_t size, Arena *a, Err *err) {
     int which[MAX_COLUMNS], n_field = 0, lines = 0;
     size_t ends = 0;
+    while (size && !text[size - 1]) size--;
     for (size_t i = 0; i < size; i++) {
         if (!text[i]) return err_set(err, ERR_DATA, "%s: byte %zu is 0: not a text", t->path, i);
         ends += text[i] == '\n';
@@ -164,18 +166,18 @@ static int read_doc(Json **doc, const char *path, Err *err) {
 }
 
 static int read_all(Record *r, const char *dir, Err *err) {
-    char run[RUN_PATH], eval[RUN_PATH];
-    if (!dir_exists(dir)) return err_set(err, ERR_IO, "%s: no such run folder", dir);
+    char run[RUN_PATH], eval[RUN_PATH], files[100];
+    if (!dir_exists(dir)) return no_run(dir, "", err);
     if (run_path(run, dir, RUN_RECORD, err) || run_path(eval, dir, RUN_EVAL, err) ||
         log_read(r, dir, err) || read_doc(&r->run, run, err) || results_read(&r->eval, eval, err))
         return -1;
     if (r->run && json_kind(r->run) != JSON_OBJECT)
         return err_set(err, ERR_DATA, "%s: found %s, expected an object", run,
                        json_kind_name(json_kind(r->run)));
-    if (!r->log.n && !r->run && !r->eval.there)
-        return err_set(err, ERR_DATA, "%s: neither %s nor %s nor %s is there", dir,
-                       run_file(RUN_LOG), run_file(RUN_RECORD), run_file(RUN_EVAL));
-    return 0;
+    if (r->log.n || r->run || r->eval.there) return 0;
+    snprintf(files, sizeof files, "%s, %s or %s", run_file(RUN_LOG), run_file(RUN_RECORD),
+             run_file(RUN_EVAL));
+    return no_run(dir, files, err);
 }
 
 int record_read(Record *r, const char *dir, Err *err) {

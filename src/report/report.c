@@ -2,6 +2,7 @@
 #include "report/report.h"
 #include "base/file.h"
 #include "base/image.h"
+#include "base/text.h"
 #include "conf/config.h"
 #include "report/figures.h"
 #include "report/html.h"
@@ -36,16 +37,20 @@ int report_pictures(const char *dir, Err *err) {
 
 // ---- the page's text ----------------------------------------------------------------------
 
-enum { EMBED_MOST = 48 << 20 };      // bytes of sample grids in one page
+enum {
+    EMBED_MOST = 48 << 20, // bytes of sample grids in one page
+    SHELL_WORD = 4 * RUN_PATH
+}; // bytes of the folder's name in a command
 
 typedef struct {
-    FILE       *out;
-    Record      r;
-    const char *dir, *system;        // system: the paper's that this run is compared with
-    size_t      embedded;
-    int         beside;              // the paper has results for this data set
-    int         pictures, left_out;
-    Err         no_plot;             // why there are no figures, where there are none
+    FILE *out;
+    Record r;
+    const char *dir, *system; // system: the paper's that this run is compared with
+    size_t embedded;
+    int has_model; // best.safetensors is there
+    int beside;    // the paper has results for this data set
+    int pictures, left_out;
+    Err no_plot; // why there are no figures, where there are none
 } Page;
 
 // ---- pictures -----------------------------------------------------------------------------
@@ -453,12 +458,20 @@ static void put_fid(Page *p) {
 }
 
 static void put_missing(Page *p) {
+    char word[SHELL_WORD];
     int n = 0;
+    if (!p->r.eval.there && !p->has_model) {
+        fprintf(p->out,
+                "<h2>Not evaluated yet</h2>\n<p>The run has no model yet: %s is written after its "
+                "first validation.</p>\n",
+                run_file(RUN_BEST));
+        return;
+    }
     for (TaskId id = 0; id < N_TASK; id++) {
         if (results_task(&p->r.eval, id)->there) continue;
         if (!n++) fputs("<h2>Not evaluated yet</h2>\n<ul>\n", p->out);
         fprintf(p->out, "<li>%s: <code>jempp eval ", task_title(id));
-        html_shell_word(p->out, p->dir);
+        html_text(p->out, shell_word(word, sizeof word, p->dir));
         fprintf(p->out, " --tasks %s</code></li>\n", task_name(id));
     }
     if (n) fputs("</ul>\n", p->out);
@@ -558,7 +571,7 @@ static int write_page(const char *path, const char *text, size_t n, Err *err) {
 }
 
 static char *what_was_done(const Page *p, const char *path, Err *err) {
-    char *text = NULL;
+    char *text = NULL, word[SHELL_WORD];
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (f) {
@@ -568,7 +581,10 @@ static char *what_was_done(const Page *p, const char *path, Err *err) {
         else if (p->left_out)
             fprintf(f, "%d sample grids are left out: a page holds %d MB of them\n", p->left_out,
                     EMBED_MOST >> 20);
-        if (!p->r.eval.there) fprintf(f, "not evaluated yet: run jempp eval %s\n", p->dir);
+        if (!p->r.eval.there && p->has_model)
+            fprintf(f, "not evaluated yet: run jempp eval %s\n",
+                    shell_word(word, sizeof word, p->dir));
+        else if (!p->r.eval.there) fprintf(f, "not evaluated yet: the run has no model yet\n");
         if (!fclose(f)) return text;
     }
     free(text);
@@ -578,7 +594,7 @@ static char *what_was_done(const Page *p, const char *path, Err *err) {
 
 char *report_write(const char *dir, const char *out, Err *err) {
     Page p = { .dir = dir };
-    char path[RUN_PATH], *text = NULL, *said = NULL;
+    char path[RUN_PATH], best[RUN_PATH], *text = NULL, *said = NULL;
     size_t n;
     if (out[0] ? snprintf(path, sizeof path, "%s", out) >= (int)sizeof path &&
                      err_set(err, ERR_ARG, "%.80s...: name too long", out)
@@ -588,6 +604,7 @@ char *report_write(const char *dir, const char *out, Err *err) {
     p.system = paper_system(record_option(&p.r, "preset"), record_option(&p.r, "px"),
                             atoi(record_option(&p.r, "steps")));
     p.beside = isfinite(paper(&p, "acc.top1"));
+    p.has_model = !run_path(best, dir, RUN_BEST, NULL) && file_exists(best);
     try_plot(&p);
     p.out = open_memstream(&text, &n);
     int rc = p.out ? put_page(&p, err) : -1;

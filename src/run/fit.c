@@ -2,7 +2,6 @@
 #include "run/fit.h"
 #include "base/log.h"
 #include "run/fit_run.h"
-#include "run/model_file.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -120,9 +119,10 @@ static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int 
     if (!validate) run_write_log(r, NAN, NAN);
     if (validate && comm_agree(r->comm, run_end_epoch(r, err), err)) return -1;
     const int stop = !last && (stop_asked(r->ev) || (run_writes(r) && stop_file(r)));
-    const Wish wish = run_wish(r, (Wish){ stop, checkpoint_due(r) });
+    const Wish wish = run_wish(r, (Wish){ stop, checkpoint_due(r) || (last && r->new_length) });
     *stopped = wish.stop;
-    const int save = validate || (step > r->saved_step && (wish.stop || wish.save));
+    const int save = validate || (step > r->saved_step && wish.stop) ||
+                     ((step > r->saved_step || last) && wish.save);
     if (save && is_stable(&r->t.watch, now) && comm_agree(r->comm, run_save(r, err), err))
         return -1;
     if ((last || *stopped) && step > r->saved_step)
@@ -169,29 +169,6 @@ static int load_data(TrainRun *r, Err *err) {
     return stopped(r->ev, err);
 }
 
-static int start_weights(TrainRun *r, Err *err) {
-    char path[RUN_PATH];
-    St st;
-    if (!r->cfg.init[0]) return 0;
-    if (run_model_path(path, r->cfg.init, err) || model_file_open(&st, path, err)) return -1;
-    const int rc = model_weights(&st, &r->t.net, err);
-    st_close(&st);
-    optim_average(&r->t.optim, &r->t.net);
-    return rc;
-}
-
-// What is no model is found before anything that takes time.
-static int check_init(const TrainRun *r, Err *err) {
-    char path[RUN_PATH];
-    St st;
-    NetSpec spec;
-    if (!r->cfg.init[0] || r->cfg.resume) return 0;
-    if (run_model_path(path, r->cfg.init, err) || model_file_open(&st, path, err)) return -1;
-    const int rc = model_file_spec(&st, &spec, err);
-    st_close(&st);
-    return rc;
-}
-
 static void introduce(const TrainRun *r, const char *note) {
     const Trainer *t = &r->t;
     char length[64];
@@ -213,7 +190,7 @@ static void introduce(const TrainRun *r, const char *note) {
 
 // The folder, and of a resumed run its checkpoint, options and kernel choices (malloc'd).
 static int open_folder(TrainRun *r, char path[RUN_PATH], char **tuning, Err *err) {
-    if (run_folder_choose(r->out, sizeof r->out, &r->cfg, err) ||
+    if (run_folder_choose(r->out, sizeof r->out, &r->made, &r->cfg, err) ||
         run_folder_lock(r->out, r->cfg.resume, &r->lock, err))
         return -1;
     run_stop_clear(r->out);                                 // of an earlier session
@@ -240,9 +217,26 @@ static int open_device(TrainRun *r, const char *tuning, Err *err) {
 // What rank 0 alone does, after all have opened their devices.
 static int open_state(TrainRun *r, const char *path, Err *err) {
     Trainer *t = &r->t;
-    if (r->cfg.resume ? ckpt_load(t, &r->state, path, err) : start_weights(r, err)) return -1;
+    if (r->cfg.resume ? ckpt_load(t, &r->state, path, err) : run_init_weights(r, err)) return -1;
     r->writer = worker_open(err);
     return r->writer ? train_log_open(&r->log, r->out, t->step, err) : -1;
+}
+
+// A resumed run that has nothing to do, or less than nothing.
+static int check_length(const TrainRun *r, Err *err) {
+    const uint64_t done = r->t.step;
+    const int timed = r->cfg.minutes > 0, over = timed && r->state.seconds >= 60 * r->cfg.minutes;
+    if (!timed && done > r->total)
+        return err_set(err, ERR_ARG,
+                       "--resume: the run has done %" PRIu64 " steps (%.4g epochs), found %" PRIu64
+                       ": expected no fewer",
+                       done, (double)done / (double)r->t.per_epoch, r->total);
+    if (over || (!timed && done == r->total))
+        run_say(r, "note: the run was complete; a larger --%s with --resume makes it longer",
+                timed               ? "minutes"
+                : r->cfg.iterations ? "iterations"
+                                    : "epochs");
+    return 0;
 }
 
 static int fit_open(TrainRun *r, Err *err) {
@@ -250,8 +244,8 @@ static int fit_open(TrainRun *r, Err *err) {
     int rc = comm_agree(r->comm, run_writes(r) ? open_folder(r, path, &tuning, err) : 0, err);
     if (!rc) rc = run_share_folder(r, &tuning, err);
     if (!rc)
-        rc = config_check(&r->cfg, err) || run_fid_check(r, err) || check_init(r, err) ||
-             load_data(r, err);
+        rc = config_check(&r->cfg, err) || run_fid_check(r, err) || run_init_check(r, err) ||
+             load_data(r, err) || run_init_fits(r, err);
     rc = comm_agree(r->comm, rc, err) || run_same_images(r, err) ||
          run_open_devices(r, open_device, tuning, err);
     free(tuning);
@@ -273,7 +267,8 @@ static int fit_open(TrainRun *r, Err *err) {
     introduce(r, r->note);
     if (r->cfg.resume) run_say(r, "resuming at step %" PRIu64, t->step);
     if (r->cfg.resume && run_writes(r)) run_note_device(r);
-    return r->cfg.resume ? 0 : comm_agree(r->comm, run_save(r, err), err);
+    if (r->cfg.resume) return check_length(r, err);
+    return comm_agree(r->comm, run_save(r, err), err);
 }
 
 static void fit_close(TrainRun *r) {
@@ -305,15 +300,17 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     r->state = (RunState){ .lr_scale = 1, .best_accuracy = -1 };
     *result = (FitResult){ .valid_accuracy = NAN, .test_accuracy = NAN, .test_ece = NAN };
     int rc = run_open_ranks(r, err) || fit_open(r, err);
-    if (rc && r->lock >= 0) run_folder_drop(r->out);
+    const int opened = !rc;
+    if (rc && r->lock >= 0) run_folder_drop(r->out, r->made);
     if (!rc) rc = fit_loop(r, &result->stopped, err);
     if (!rc) rc = comm_agree(r->comm, run_saved(r, err), err);
-    if (r->log.f) fflush(r->log.f);
+    if (opened) run_flush_log(r);
     snprintf(result->out, sizeof result->out, "%s", r->out);
     result->steps = r->t.step;
     result->retries = r->state.attempt;
     if (r->state.best_accuracy >= 0) result->valid_accuracy = r->state.best_accuracy;
     if (!rc && !result->stopped) rc = run_test_best(r, err);
+    if (rc && err && worker_check(r->writer, &(Err){ 0 })) run_advise(r, err);
     result->test_accuracy = r->test_accuracy;
     result->test_ece = r->test_ece;
     if (r->start > 0) result->seconds = run_seconds(r);

@@ -91,11 +91,22 @@ static int save_best(TrainRun *r, const Scores *s, Err *err) {
 typedef struct {
     Image im;
     char path[RUN_PATH];
+    PictureErr *err;
 } Picture;
+
+// For those who look at the run folder, so a failure is not one of the run.
+static void picture_fail(PictureErr *e, const Err *why) {
+    if (e->failed) return;
+    e->why = *why;
+    e->failed = 1;
+}
 
 static int picture_write(void *picture, Err *err) {
     const Picture *p = picture;
-    return image_write_png(&p->im, p->path, err);
+    Err why = { 0 };
+    (void)err;
+    if (image_write_png(&p->im, p->path, &why)) picture_fail(p->err, &why);
+    return 0;
 }
 
 static void picture_drop(void *picture) {
@@ -104,16 +115,14 @@ static void picture_drop(void *picture) {
 }
 
 // 10 x 10 of the buffer's slots, evenly spread: one row per class where there are 10 classes.
-static int sample_grid(TrainRun *r, Err *err) {
+static int draw_grid(const TrainRun *r, Picture *p, Err *err) {
     enum { SIDE = 10 };
-    Trainer *t = &r->t;
-    if (!has_chains(t)) return 0;
+    const Trainer *t = &r->t;
     const size_t dim = t->replay.dim;
     const int n = t->replay.n < SIDE * SIDE ? t->replay.n : SIDE * SIDE;
     real *row = malloc(dim * sizeof *row);
     float *x = malloc((size_t)n * dim * sizeof *x);
-    Picture *p = calloc(1, sizeof *p);
-    int rc = row && x && p ? 0 : err_set(err, ERR_MEM, "out of memory for a picture");
+    int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for a sample grid");
     for (int i = 0; !rc && i < n; i++) {
         t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim,
                             dim * sizeof *row);
@@ -123,14 +132,28 @@ static int sample_grid(TrainRun *r, Err *err) {
     if (!rc) rc = image_grid(&p->im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
     free(row);
     free(x);
-    if (!rc && !r->log.tensorboard) {
-        worker_add(r->writer, (Job){ picture_write, picture_drop, p });
-        return 0;
-    }
-    if (!rc) rc = picture_write(p, err);                // the event file takes it in at once
-    if (!rc) train_log_picture(&r->log, p->path);
-    if (p) picture_drop(p);
     return rc;
+}
+
+// By the thread that writes, or here where the event file takes it in at once.
+static void sample_grid(TrainRun *r) {
+    Err why = { 0 };
+    if (!has_chains(&r->t)) return;
+    Picture *p = calloc(1, sizeof *p);
+    if (!p) err_set(&why, ERR_MEM, "out of memory for a sample grid");
+    if (!p || draw_grid(r, p, &why)) {
+        run_warn(r, SIDE_PICTURE, &why);
+        if (p) picture_drop(p);
+        return;
+    }
+    p->err = &r->picture_err;
+    if (!r->log.tensorboard) {
+        worker_add(r->writer, (Job){ picture_write, picture_drop, p });
+        return;
+    }
+    if (image_write_png(&p->im, p->path, &why)) run_warn(r, SIDE_PICTURE, &why);
+    else train_log_picture(&r->log, p->path);
+    picture_drop(p);
 }
 
 // The margin prevents divergence, but p(x) hardly improves where it acts often.
@@ -171,7 +194,8 @@ int run_end_epoch(TrainRun *r, Err *err) {
     if (due) r->fid_value = run_fid(r);
     run_write_log(r, r->valid_accuracy, due ? r->fid_value : NAN);
     note_margin(r);
-    return rc || (run_writes(r) && sample_grid(r, err)) || dev_check(t->dev, err);
+    if (!rc && run_writes(r)) sample_grid(r);
+    return rc || dev_check(t->dev, err);
 }
 
 // The best model, not the last, is what the user gets, so its test accuracy is reported.

@@ -15,16 +15,18 @@ static const char *const reasons[] = {
 };
 
 // log.tsv is cut back with the run, so divergences are kept in a file of their own, for the report.
-static int note_divergence(const TrainRun *r, int reason, Err *err) {
+static void note_divergence(TrainRun *r, int reason) {
     char path[RUN_PATH];
-    if (run_path(path, r->out, RUN_DIVERGED, err)) return -1;
+    Err why = { 0 };
+    if (run_path(path, r->out, RUN_DIVERGED, NULL)) return;
     FILE *out = fopen(path, "a");
     if (out && ftell(out) == 0) fputs("step\tepoch\tseconds\treason\n", out);
     if (out)
         fprintf(out, "%" PRIu64 "\t%.4f\t%.2f\t%s\n", r->t.step,
                 (double)r->t.step / (double)r->t.per_epoch, run_seconds(r), reasons[reason]);
-    if (!out || fclose(out)) return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
-    return 0;
+    if (out && !fclose(out)) return;
+    err_set(&why, ERR_IO, "%s: %s", path, strerror(errno));
+    run_warn(r, SIDE_DIVERGED, &why);
 }
 
 // Chains that gain less than a third of what their gradient predicts step over the maxima
@@ -49,7 +51,7 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     const uint64_t at = r->t.step;
     const int attempt = r->state.attempt + 1;
     if (at > r->state.diverged_step) r->state.diverged_step = at;
-    if (comm_agree(r->comm, run_writes(r) ? note_divergence(r, reason, err) : 0, err)) return -1;
+    if (run_writes(r)) note_divergence(r, reason);
     if (attempt > r->cfg.retries) {
         run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
                 reasons[reason], r->cfg.retries);

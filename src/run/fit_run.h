@@ -7,6 +7,14 @@
 #include "run/ckpt.h"
 #include "run/folder.h"
 #include "run/train_log.h"
+#include <stdatomic.h>
+
+// What is for readers alone: where it cannot be written, that is said once and the run continues.
+typedef enum { SIDE_LOG, SIDE_EVENTS, SIDE_PICTURE, SIDE_DIVERGED, N_SIDE } SideOutput;
+typedef struct {
+    Err        why;                          // of the first failure, complete when failed is set
+    atomic_int failed;                       // by the thread that writes
+} PictureErr;
 
 typedef struct { int stop, save; } Wish;     // what ranks may find necessary at different times
 
@@ -16,6 +24,7 @@ typedef struct {
     Comm    *comm;                   // the ranks that train together; NULL: this process alone
     Events   silent;                 // of ranks other than 0
     char     out[480];               // the run folder
+    int      made;                   // this session created it
     int      lock;                   // its lock (run_folder_lock)
     Dev      dev;
     Set      train, valid, test;     // test.n 0: not found
@@ -34,12 +43,15 @@ typedef struct {
     uint64_t shown;                  // the first step that was shown live
     double   shown_at;               // now_seconds() then
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
+    int      new_length;             // a resumed run has another than its checkpoint says
     double   valid_accuracy;         // the latest, or NaN
     double   test_accuracy, test_ece;    // of the best model at the end of training, or NaN
     uint64_t over_margin, counted;   // steps of this epoch over --px-margin, of so many
     int      told_over_margin;
     double   fid_value;              // the latest FID of the replay buffer, or NaN
     struct FitFid *fid;              // what it needs, once there was one
+    PictureErr picture_err;
+    int      warned[N_SIDE];
     char     text[240];              // the live line
     char     note[256];              // what opening the device had to say, or ""
 } TrainRun;
@@ -75,8 +87,19 @@ void run_note_device(const TrainRun *r);
 int  run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err);
 // Options of a resumed run: its own, and those given now that may change. *tuning is malloc'd.
 int  run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err);
+// Says once per session that something for readers could not be written, and why.
+void run_warn(TrainRun *r, SideOutput what, const Err *why);
+// Adds to an error of writing how to continue: from the checkpoint, when there is room again.
+void run_advise(const TrainRun *r, Err *err);
+// Brings log and event file up to date; a failure is a warning.
+void run_flush_log(TrainRun *r);
 // Writes to the log all steps before the current one. valid, fid: measured after the last, or NaN.
 void run_write_log(TrainRun *r, double valid, double fid);
+
+// fit_init.c: --init; nothing without it
+int  run_init_check(const TrainRun *r, Err *err);   // a model, before anything that takes time
+int  run_init_fits(const TrainRun *r, Err *err);    // and of the run's network and classes
+int  run_init_weights(TrainRun *r, Err *err);
 
 // fit_epoch.c: validation, the best model, a picture of the replay buffer
 int  run_end_epoch(TrainRun *r, Err *err);

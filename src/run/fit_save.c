@@ -2,8 +2,10 @@
 // run finds them.
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "run/fit_run.h"
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,8 +23,12 @@ int run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *
         if (why.kind) run_say(r, "%s; using %s instead", why.msg, path);
         return 0;
     }
-    return err_set(err, ERR_DATA, "%s: no checkpoint to resume from%s%s", r->out,
-                   why.kind ? ": " : "", why.msg);
+    if (why.kind)
+        return err_set(err, ERR_DATA, "%s: no checkpoint to resume from: %s", r->out, why.msg);
+    err_set(err, ERR_DATA, "%s: no checkpoint to resume from (neither %s nor %s in it)", r->out,
+            run_file(RUN_LAST), run_file(RUN_PREV));
+    add_runs(err, r->out);
+    return -1;
 }
 
 int run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err) {
@@ -31,6 +37,8 @@ int run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err) {
     Config now = old;
     config_take(&now, &r->cfg);
     if (config_same_run(&old, &now, err)) return -1;
+    r->new_length = now.epochs != old.epochs || now.iterations != old.iterations ||
+                    now.minutes != old.minutes;
     // these belong to this call, not to the run
     now.resume = 1;
     snprintf(now.out, sizeof now.out, "%s", r->cfg.out);
@@ -132,6 +140,42 @@ void run_write_log(TrainRun *r, double valid, double fid) {
     train_log_show(&r->log);
 }
 
+void run_warn(TrainRun *r, SideOutput what, const Err *why) {
+    static const char *const then[] = {
+        [SIDE_LOG] = "its lines are kept in memory, and written when that is possible",
+        [SIDE_EVENTS] = "no more is written to this file",
+        [SIDE_PICTURE] = "a sample grid is missing",
+        [SIDE_DIVERGED] = "the report will not show this divergence",
+    };
+    if (!r->warned[what]++)
+        run_say(r, "warning: %.400s; training continues, %s", why->msg, then[what]);
+}
+
+void run_flush_log(TrainRun *r) {
+    Err why = { 0 };
+    if (train_log_flush(&r->log, &why)) run_warn(r, SIDE_LOG, &why);
+    why = (Err){ 0 };
+    if (train_log_flush_events(&r->log, &why)) run_warn(r, SIDE_EVENTS, &why);
+    if (r->picture_err.failed) run_warn(r, SIDE_PICTURE, &r->picture_err.why);
+}
+
+static int is_no_space(const char *msg) {
+    return strstr(msg, strerror(ENOSPC)) || strstr(msg, strerror(EDQUOT));
+}
+
+void run_advise(const TrainRun *r, Err *err) {
+    static const RunFile files[] = { RUN_LAST, RUN_PREV };
+    char path[RUN_PATH], word[2 * RUN_PATH];
+    const char *free_space = is_no_space(err->msg) ? "free disk space, then " : "";
+    for (int i = 0; i < 2; i++) {
+        if (run_path(path, r->out, files[i], NULL) || !file_exists(path)) continue;
+        err_append(err, "; %scontinue from the last checkpoint: jempp train --resume --out %s",
+                   free_space, shell_word(word, sizeof word, r->out));
+        return;
+    }
+    if (*free_space) err_append(err, "; free disk space, or choose another --out");
+}
+
 // A record that is missing or cannot be read says nothing about the device.
 void run_note_device(const TrainRun *r) {
     enum { MOST = 64 << 20 };
@@ -165,13 +209,14 @@ int run_save(TrainRun *r, Err *err) {
     }
     if (run_path(last, r->out, RUN_LAST, err) || run_path(prev, r->out, RUN_PREV, err)) return -1;
     run_write_log(r, NAN, NAN);
-    if (train_log_flush(&r->log, err)) return -1;
+    run_flush_log(r);
     if (worker_wait(r->writer, r->state_job, err)) return -1;
     RunState now = r->state;
     now.seconds = run_seconds(r);
     if (ckpt_take(&r->state_file, &r->t, &now, last, past ? prev : NULL, err)) return -1;
     r->state_job = worker_add(r->writer, (Job){ snapshot_write, snapshot_drop, &r->state_file });
     r->saved_step = r->t.step;
+    r->new_length = 0;
     r->saved_at = run_seconds(r);
     return run_write_record(r, err);
 }

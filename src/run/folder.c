@@ -1,10 +1,12 @@
 // folder.c - see folder.h.
 #include "run/folder.h"
 #include "base/file.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <time.h>
@@ -40,6 +42,40 @@ int run_sample_path(char dst[RUN_PATH], const char *dir, uint64_t step, Err *err
 
 int is_run_sample(const char *name) { return !strncmp(name, "step-", 5); }
 
+// ---- what is no run folder ---------------------------------------------------------------------
+
+static int by_bytes(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+void add_runs(Err *err, const char *dir) {
+    enum { MOST = 3 };
+    struct dirent **entry = NULL;
+    int found = 0;
+    if (!err) return;
+    const int n = scandir(dir, &entry, NULL, by_bytes);
+    for (int i = 0; i < n; i++) {
+        char sub[RUN_PATH], record[RUN_PATH];
+        const char *name = entry[i]->d_name;
+        if (name[0] != '.' && !path_join(sub, sizeof sub, dir, name, NULL) &&
+            !run_path(record, sub, RUN_RECORD, NULL) && file_exists(record)) {
+            if (found < MOST) err_append(err, "%s%.100s", found ? ", " : "; runs in it: ", name);
+            if (found++ == MOST) err_append(err, ", ...");
+        }
+        free(entry[i]);
+    }
+    free(entry);
+}
+
+int no_run(const char *dir, const char *missing, Err *err) {
+    if (file_exists(dir))
+        return err_set(err, ERR_ARG, "%s: a file, expected the folder of a run", dir);
+    if (!dir_exists(dir)) return err_set(err, ERR_IO, "%s: no such run folder", dir);
+    err_set(err, ERR_DATA, "%s: a folder, but not of a run (no %s in it)", dir, missing);
+    add_runs(err, dir);
+    return -1;
+}
+
 int run_model_path(char dst[RUN_PATH], const char *path, Err *err) {
     if (!dir_exists(path))
         return snprintf(dst, RUN_PATH, "%s", path) < RUN_PATH
@@ -49,15 +85,14 @@ int run_model_path(char dst[RUN_PATH], const char *path, Err *err) {
     if (file_exists(dst)) return 0;
     char record[RUN_PATH];
     if (run_path(record, path, RUN_RECORD, err)) return -1;
-    if (!file_exists(record))
-        return err_set(err, ERR_DATA, "%s: a folder, but not of a run (no %s in it)", path,
-                       names[RUN_RECORD]);
+    if (!file_exists(record)) return no_run(path, names[RUN_RECORD], err);
     return err_set(err, ERR_DATA,
                    "%s: this run has no model yet; %s is written after its first validation", path,
                    names[RUN_BEST]);
 }
 
-int run_folder_choose(char *dst, size_t n, const Config *c, Err *err) {
+int run_folder_choose(char *dst, size_t n, int *made, const Config *c, Err *err) {
+    *made = 0;
     if (c->resume && !c->out[0])
         return err_set(err, ERR_ARG, "--resume needs --out RUN, the folder of the run to resume");
     if (c->out[0]) {
@@ -70,14 +105,15 @@ int run_folder_choose(char *dst, size_t n, const Config *c, Err *err) {
         strftime(when, sizeof when, "%Y%m%d-%H%M%S", localtime_r(&t, &tm));
         snprintf(dst, n, "runs/%s-%s", c->preset[0] ? c->preset : c->model, when);
     }
-    if (c->resume && !dir_exists(dst)) return err_set(err, ERR_IO, "%s: no such run folder", dst);
+    if (c->resume && !dir_exists(dst)) return no_run(dst, names[RUN_LAST], err);
+    *made = !dir_exists(dst);
     return dir_make(dst, err);
 }
 
-void run_folder_drop(const char *dir) {
+void run_folder_drop(const char *dir, int made) {
     char samples[RUN_PATH];
     if (!run_path(samples, dir, RUN_SAMPLES, NULL)) rmdir(samples);
-    rmdir(dir);
+    if (made) rmdir(dir);
 }
 
 // The lock is on the folder itself, so that no lock file is left behind however the run ends.

@@ -76,21 +76,64 @@ static void close_text(TrainLog *log) {
     log->f = NULL;
 }
 
+// ---- lines that wait to be written
+
+// Whole lines, so that what is dropped for want of memory tears none.
+static void add_pending(TrainLog *log, const char *line) {
+    const size_t n = strlen(line);
+    if (log->n_pending + n > log->room) {
+        const size_t room = 2 * log->room + n + 4096;
+        char *more = realloc(log->pending, room);
+        if (!more) return;
+        log->pending = more;
+        log->room = room;
+    }
+    memcpy(log->pending + log->n_pending, line, n);
+    log->n_pending += n;
+}
+
+// Forgets the lines of `step` and after it.
+static void cut_pending(TrainLog *log, uint64_t step) {
+    size_t at = 0;
+    while (at < log->n_pending && strtoull(log->pending + at, NULL, 10) < step)
+        at += (size_t)((char *)memchr(log->pending + at, '\n', log->n_pending - at) + 1 -
+                       (log->pending + at));
+    log->n_pending = at;
+}
+
+static int write_pending(TrainLog *log, Err *err) {
+    const size_t n = log->n_pending;
+    if (!n || fwrite(log->pending, 1, n, log->f) == n) {
+        log->size += (long)n;
+        log->n_pending = 0;
+        return 0;
+    }
+    err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
+    clearerr(log->f);                                   // without the part that was written
+    if (fseek(log->f, log->size, SEEK_SET) || ftruncate(fileno(log->f), log->size))
+        err_append(err, "; cutting it back: %s", strerror(errno));
+    return -1;
+}
+
 static double wall_time(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-// A session has one event file; a rollback continues it.
-static int start_events(TrainLog *log, const char *dir, Err *err) {
-    if (!log->events.f && event_file_open(&log->events, dir, wall_time(), "jempp", err)) return -1;
-    event_file_start(&log->events, wall_time(), log->next);
-    return event_file_flush(&log->events, err);
+// A session has one event file; a rollback continues it. An error stays in it.
+static void start_events(TrainLog *log, const char *dir) {
+    EventFile *e = &log->events;
+    if (!e->f && !e->err.kind) (void)event_file_open(e, dir, wall_time(), "jempp", &e->err);
+    if (!e->f) return;
+    event_file_start(e, wall_time(), log->next);
+    (void)event_file_flush(e, NULL);
 }
 
 int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     char line[512], head[256];
+    if (log->f) (void)write_pending(log, NULL);
+    cut_pending(log, step);
     close_text(log);
     log->n_column = columns_now(log);
     head_line(head, sizeof head, log->n_column);
@@ -108,10 +151,17 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     }
     if (fseek(log->f, keep, SEEK_SET) || ftruncate(fileno(log->f), keep))
         return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
-    if (keep == 0) fputs(head, log->f);
+    log->size = keep;
+    (void)setvbuf(log->f, NULL, _IONBF, 0);
+    if (keep == 0 &&
+        (log->n_pending < strlen(head) || memcmp(log->pending, head, strlen(head)) != 0)) {
+        log->n_pending = 0;
+        add_pending(log, head);
+    }
     (void)fcntl(fileno(log->f), F_OFD_SETLK, &(struct flock){ .l_type = F_WRLCK });
     log->next = step;
-    return log->tensorboard ? start_events(log, dir, err) : 0;
+    if (log->tensorboard) start_events(log, dir);
+    return 0;
 }
 
 void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW], double valid,
@@ -123,15 +173,19 @@ void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N
                                   [LOG_FID] = fid };
     double value[N_LOG];
     const int n = columns_now(log);
+    char line[N_LOG * 400];
+    size_t at = 0;
     for (int k = 0; k < n; k++) {
         char text[400] = "";            // the largest double has 309 digits
         const double v = columns[k].row >= 0 ? (double)row[columns[k].row] : other[k];
         if ((k != LOG_VALID && k != LOG_FID) || !isnan(v))
             snprintf(text, sizeof text, columns[k].fixed ? "%.*f" : "%.*g", columns[k].digits, v);
         value[k] = text[0] ? strtod(text, NULL) : NAN;
-        if (k < log->n_column) fprintf(log->f, k ? "\t%s" : "%s", text);
+        if (k < log->n_column)
+            at += (size_t)snprintf(line + at, sizeof line - at, k ? "\t%s" : "%s", text);
     }
-    fputc('\n', log->f);
+    snprintf(line + at, sizeof line - at, "\n");
+    add_pending(log, line);
     tell_row(log->ev, n, log_name, value);
     value[LOG_STEP] = NAN;              // an event has its step anyway
     if (log->events.f)
@@ -144,17 +198,16 @@ void train_log_picture(TrainLog *log, const char *png) {
     if (log->events.f) event_file_picture(&log->events, wall_time(), last, "samples", png);
 }
 
-int train_log_flush(TrainLog *log, Err *err) {
-    if (fflush(log->f) || ferror(log->f))
-        return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
-    return event_file_flush(&log->events, err);
-}
+int train_log_flush(TrainLog *log, Err *err) { return log->f ? write_pending(log, err) : 0; }
+
+int train_log_flush_events(TrainLog *log, Err *err) { return event_file_flush(&log->events, err); }
 
 void train_log_show(TrainLog *log) {
     const double now = now_seconds();
     if (now - log->shown < 1) return;
     log->shown = now;
-    (void)train_log_flush(log, NULL);                   // an error stays, for the next who asks
+    (void)train_log_flush(log, NULL);
+    (void)train_log_flush_events(log, NULL);            // an error stays, for the next who asks
 }
 
 // Asking takes no lock, so a run that begins at this moment is not disturbed.
@@ -170,6 +223,10 @@ int train_log_is_open(const char *dir) {
 }
 
 void train_log_close(TrainLog *log) {
+    (void)train_log_flush(log, NULL);
     close_text(log);
+    free(log->pending);
+    log->pending = NULL;
+    log->n_pending = log->room = 0;
     (void)event_file_close(&log->events, NULL);
 }
