@@ -473,6 +473,36 @@ static int timings(const char *dir, int mode) {
     return seen.reports;
 }
 
+// Two processes time other layers at the same time; neither undoes what the other has kept.
+static void a_cache_keeps_the_timings_of_all(void **state) {
+    (void)state;
+    char dir[] = "/tmp/jempp_cache_XXXXXX", command[200];
+    assert_non_null(mkdtemp(dir));
+    setenv("XDG_CACHE_HOME", dir, 1);
+    const Case k[2] = { { 4, 32, 32, 16, 16, 3, 1, 1, 0, 0 }, { 4, 16, 32, 8, 8, 3, 1, 1, 0, 0 } };
+    Dev dev[2];
+    for (int i = 0; i < 2; i++) dev_start(&dev[i], "cpu", (DevOpts){ .threads = 1 });
+    int timed = 0;
+    for (int i = 0; i < 2; i++) {
+        real *w = calloc((size_t)32 * 32 * 9, sizeof *w);
+        assert_non_null(w);
+        Filter f = { k[i].out, k[i].in, 3, 3, w, NULL };
+        Conv c = conv_of(&k[i], &f, WANT_DX | WANT_DW);
+        dev[i].be.conv_open(&dev[i], &c);
+        dev_fine(&dev[i]);
+        for (const char *s = dev[i].be.tuning(&dev[i]); *s; s++) timed += *s == '\n';
+        dev[i].be.conv_close(&dev[i], &c);
+        dev[i].be.filter_close(&dev[i], &f);
+        free(w);
+    }
+    for (int i = 0; i < 2; i++) dev_close(&dev[i]);
+    snprintf(command, sizeof command, "test \"$(cat %s/jempp/cpu-*.txt | wc -l)\" = %d", dir,
+             timed);
+    if (timed) assert_int_equal(system(command), 0);         // no Winograd: nothing is timed
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    assert_int_equal(system(command), 0);
+}
+
 static void timings_are_kept_in_a_cache(void **state) {
     (void)state;
     char dir[] = "/tmp/jempp_cache_XXXXXX", command[200];
@@ -504,6 +534,7 @@ int main(void) {
         cmocka_unit_test(wrn_28_10_needs_little_scratch),
         cmocka_unit_test(the_search_for_kernels_is_shown_and_stops),
         cmocka_unit_test(timings_are_kept_in_a_cache),
+        cmocka_unit_test(a_cache_keeps_the_timings_of_all),
     };
     const struct CMUnitTest half[] = {
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),

@@ -1,10 +1,13 @@
 // cpu_tune.c - choices between kernels that were made by timing: as text, and in a cache file.
 #include "dev/cpu.h"
 #include <ctype.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAX_LINE = 96, MAX_CACHE = 1 << 20 };
@@ -85,31 +88,53 @@ static char *cache_name(const Dev *dev) {
     return n < (int)sizeof path ? strdup(path) : NULL;
 }
 
-// A cache that cannot be read or written costs time and nothing else.
-void cpu_cache_read(Dev *dev) {
-    Cpu *cpu = cpu_of(dev);
-    cpu->cache = cache_name(dev);
-    FILE *f = cpu->cache ? fopen(cpu->cache, "r") : NULL;
+static void cache_add(char **choices, const char *path) {
+    FILE *f = path ? fopen(path, "r") : NULL;
     char *text = f ? malloc(MAX_CACHE) : NULL;
     if (text) {
         text[fread(text, 1, MAX_CACHE - 1, f)] = 0;
-        (void)choices_read(&cpu->cached, text);
+        (void)choices_read(choices, text);
     }
     free(text);
     if (f) fclose(f);
 }
 
-void cpu_cache_write(const Cpu *cpu) {
-    char tmp[1100];
-    if (!cpu->cache || !cpu->timed || !cpu->cached) return;
-    for (char *slash = strchr(cpu->cache + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+// A cache that cannot be read or written costs time and nothing else.
+void cpu_cache_read(Dev *dev) {
+    Cpu *cpu = cpu_of(dev);
+    cpu->cache = cache_name(dev);
+    cache_add(&cpu->cached, cpu->cache);
+}
+
+// The folder of the cache, made where it is missing and locked, or -1. A lock that others keep for
+// a second is not waited for.
+static int cache_lock(char *path) {
+    char *last = strrchr(path, '/');
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        mkdir(cpu->cache, 0777);
+        mkdir(path, 0777);
         *slash = '/';
     }
+    *last = 0;
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *last = '/';
+    const struct timespec nap = { .tv_nsec = 10000000 };
+    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && i < 100; i++) nanosleep(&nap, NULL);
+    return fd;
+}
+
+// What other processes have added since it was read stays, and counts more: they have used it.
+void cpu_cache_write(const Cpu *cpu) {
+    char tmp[1100], *all = NULL;
+    if (!cpu->cache || !cpu->timed || !cpu->cached) return;
+    const int lock = cache_lock(cpu->cache);
+    cache_add(&all, cpu->cache);
     snprintf(tmp, sizeof tmp, "%s.%d.tmp", cpu->cache, (int)getpid());
-    FILE *f = fopen(tmp, "w");
-    if (!f) return;
-    const int bad = fputs(cpu->cached, f) < 0;
-    if (fclose(f) || bad || rename(tmp, cpu->cache)) remove(tmp);
+    FILE *f = choices_read(&all, cpu->cached) ? NULL : fopen(tmp, "w");
+    if (f) {
+        const int bad = fputs(all, f) < 0;
+        if (fclose(f) || bad || rename(tmp, cpu->cache)) remove(tmp);
+    }
+    if (lock >= 0) close(lock);
+    free(all);
 }
