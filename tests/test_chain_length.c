@@ -1,5 +1,5 @@
-// test_chain_length.c - chains that get longer by the AUROC of f, and chain starts that are training
-// images: figures that can be checked by hand, laws of draws, and steps bit for bit.
+// test_chain_length.c - chains that get longer by the AUROC of f, and chain starts that are
+// training images: figures that can be checked by hand, laws of draws, and steps bit for bit.
 #include "testing.h"
 #include "jem/train.h"
 
@@ -63,7 +63,7 @@ static void chains_get_longer_while_the_auroc_stays_above_its_limit(void **state
     }
     const double before = l.auroc;
     assert_close(before, 1, 0.05);
-    assert_int_equal(look(&l, 2, bad, low), 2);             // a divergence says nothing about length
+    assert_int_equal(look(&l, 2, bad, low), 2);             // a divergence changes no length
     assert_true(l.auroc == before);
     assert_int_equal(look(&l, 2, low, high), 3);            // the mean is still above
     for (int k = 0; k < 40; k++) assert_int_equal(look(&l, 2, low, high), 2);

@@ -88,7 +88,7 @@ static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
     const TrainBatch *b = &t->batch[i];
     const real mean = 1 / (real)t->cfg.batch;
     pass_forward(p, b->x);
-    if (t->length.most && row == i && (i == t->watch.px || i == t->watch.fake))
+    if (t->length.most && row != UNREAD && (i == t->watch.px || i == t->watch.fake))
         chain_length_keep(&t->length, i == t->watch.fake, pass_logits(p));
     t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
                     t->sums + row * N_SUM);
