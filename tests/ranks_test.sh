@@ -88,11 +88,11 @@ child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
     begin stopped && kill -USR1 $run                # as much time as it takes; after SIGTERM mpirun kills in a second
     wait $run
     check "SIGUSR1 to mpirun stops the run" grep -q "stopped before its end" out
-    check "and what it saved can be resumed" ranks 2 train --resume --iterations 1 --out stopped
+    check "and what it saved can be resumed" ranks 2 train --resume --minutes 0.001 --out stopped
     begin term && kill -TERM $run
     wait $run
     check "SIGTERM to mpirun ends it" test $? != 0
-    check "and what it saved can be resumed" ranks 2 train --resume --iterations 1 --out term
+    check "and what it saved can be resumed" ranks 2 train --resume --minutes 0.001 --out term
 
     begin killed --checkpoint-minutes 0.001 && kill -KILL "$(child $run 2)"
     wait $run
