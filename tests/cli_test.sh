@@ -175,6 +175,9 @@ rmdir "all bad/none"
 expect 1 "jempp data check 'folder:$PWD/all bad' lists all such pictures" train --data 'folder:all bad' --out norun
 mkdir alone && cp -r "all bad/b" alone
 expect 1 "folder:$PWD/alone: 1 class ('b'), expected at least 2" train --data folder:alone --batch 1 --norm none --out norun
+mkdir -p scarce/{a,b,c,d,e,f} && for d in scarce/*; do cp grid.png $d/1.png; done && cp grid.png scarce/a/2.png
+expect 1 "has 1 training image(s), and none is left to train on: expected more of them, fewer --valid-images" \
+    train $net --data folder:scarce --batch 2 --buffer 4 --threads 1 --out norun
 expect 1 'alone/b: 2 pictures but no subfolder, expected one per class' data check folder:alone/b
 
 # ---- an own folder of pictures, from anywhere

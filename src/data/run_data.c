@@ -33,6 +33,26 @@ static int check_new(const Config *c, const Set *all, Err *err) {
     return 0;
 }
 
+static size_t images_of(const Set *s, int k) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) n += s->y[i] == k;
+    return n;
+}
+
+// Chains start from the mean of each class, so that all of a class cannot be held out.
+static int check_classes(const Config *c, const Set *all, const Set *train, Err *err) {
+    const int chains = c->px != PX_NONE || c->pxy_weight > 0;
+    for (int k = 0; chains && c->start == START_INFORMATIVE && k < all->classes; k++)
+        if (!images_of(train, k))
+            return err_set(
+                err, ERR_DATA,
+                "%s: class '%s' has %zu training image(s), and none is left to train on: "
+                "expected more of them, fewer --valid-images%s, or --start gaussian",
+                all->name, all->class_name[k], images_of(all, k),
+                c->train_images ? ", more --train-images" : "");
+    return 0;
+}
+
 // new_run: a user's options, not those of a run that exists and whose split must stay the same.
 static int split(const Config *c, int new_run, const Events *ev, Set *train, Set *valid, Err *err) {
     const DataOpts o = data_opts(c, ev);
@@ -42,6 +62,7 @@ static int split(const Config *c, int new_run, const Events *ev, Set *train, Set
     if (!rc)
         rc = set_split(&all, held_out(c, &all), (size_t)c->train_images, (uint64_t)c->seed, train,
                        valid, err);
+    if (!rc && new_run) rc = check_classes(c, &all, train, err);
     set_free(&all);
     return rc;
 }
