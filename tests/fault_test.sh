@@ -127,7 +127,7 @@ train --resume --epochs 1 --out epoch
 check "a new length is kept where no step follows" gives 0 'a larger --epochs with --resume' --resume --out epoch
 
 # shellcheck disable=SC2086
-start $tiny --steps 6000 --iterations 9 --out slow
+start $tiny --steps 2000 --iterations 9 --out slow
 while kill -TERM $pid 2>/dev/null; do sleep 0.2; done; await         # of two at once a busy machine sees one
 check "a second signal ends it at once" [ $code = 143 ]
 # shellcheck disable=SC2086
