@@ -28,7 +28,7 @@ def archive(name, members):
 big, text = bytes(range(256)) * 400, b"a\nb\n"
 good = [("set/readme.html", b"hello"), ("set/big.bin", big), ("set/names.txt", text)]
 archive("good.tar.gz", good)
-strays = ["../escaped", "set/../../escaped", "/tmp/escaped", "other/big.bin"]
+strays = ["../escaped", "set/../../escaped", os.path.abspath(f"{folder}/../absolute"), "other/big.bin"]
 archive("evil.tar.gz", [(path, b"x") for path in strays] + good)
 archive("link.tar.gz", [("set/big.bin", None), ("set/names.txt", text)])
 archive("lacking.tar.gz", good[:2])

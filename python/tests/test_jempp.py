@@ -344,7 +344,7 @@ class Using(Case):
 
     def test_other_threads_run_meanwhile(self):
         ticks, done = 0, threading.Event()
-        worker = threading.Thread(target=lambda: (self.model.sample(16, steps=60), done.set()))
+        worker = threading.Thread(target=lambda: (self.model.sample(16, steps=200), done.set()))
         worker.start()
         while not done.is_set():
             ticks += 1
