@@ -136,7 +136,8 @@ JEMPP_API int    jempp_predict_each(Jempp *j, const JemppOptions *o, int from, i
                                     JemppPredicted *result, JemppErr *err);
 
 // Draws n images as the options say (from, class, steps, ...); class_of[n] (may be NULL) gets the
-// class that each was started as, or -1. The model keeps what sampling needs for the next call.
+// class that each was started as (from the buffer by class: that it is predicted as), or -1. The
+// model keeps what sampling needs for the next call.
 JEMPP_API int    jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n,
                               float *images, int *class_of, JemppErr *err);
 // Fails unless the path ends in .png or .webp and, without force, holds no other kind of file yet.

@@ -41,6 +41,12 @@ check "the same again" eval 'draws 20 292x234 && cmp -s grid.png first.png'
 check "other chains" eval 'draws 20 292x234 --seed 2 && ! cmp -s grid.png first.png'
 check "chain starts" draws 20 292x234 --from starts
 check "the buffer" draws 20 292x234 --from buffer
+if [ $enough -gt 0 ]; then
+    "$jempp" sample run --from buffer --class disc --count 10 --out discs/ >out 2>err
+    "$jempp" predict run discs --out discs.csv >out 2>err
+    discs=$(cut -d, -f4 discs.csv | grep -c '^disc$')
+    check "a class of the buffer: $discs of 10 are predicted so from 8 bits, all before" at_most 9 "$discs"
+fi
 check "the classes' centres" draws 10 234x176 --from centres
 check "the best of many" draws 6 176x118 --count 64 --best 6
 cp grid.png best.png

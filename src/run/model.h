@@ -45,7 +45,8 @@ int  model_logits(Model *m, const float *images, int n, float *logits, Err *err)
 // where it has none. Returns log p(x) up to a constant: the logits' LogSumExp.
 float model_score(const Model *m, const float *logits, float *p);
 // Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: the class that each
-// was started as, or -1; may be NULL.
+// was started as or, where the buffer's images of a class were asked for, is predicted to have; or
+// -1; may be NULL.
 int  model_sample(Model *m, const Config *use, const Events *ev, int n, float *images,
                   int *class_of, Err *err);
 // The same with fresh chains watched: frame gets their images before each step and after the last,

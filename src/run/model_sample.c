@@ -368,27 +368,57 @@ static float *read_buffer(const Model *m, const char *path, size_t *slots, Err *
     return all;
 }
 
+// Images of the buffer, in random order, a batch at a time.
+typedef struct {
+    float *all;                 // [slots][dim]
+    size_t slots;
+    float *x, *logits;          // of a batch
+    int   *cls;
+    Arena  arena;
+} Buffer;
+
+// Copies slots number `at` to `at` + m - 1 of that order, and their classes: those of the chains
+// or, where chains have none but some are asked for, the predicted ones; -1: neither.
+static int buffer_batch(Draw *d, Buffer *b, size_t at, int m, Err *err) {
+    const size_t dim = tensor_len(&d->m->net.act[0]);
+    const int C = d->m->net.spec.classes, own = d->m->cfg.conditional;
+    const Rng key = { .seed = (uint64_t)d->cfg.seed, .stream = RNG_EVAL };
+    for (int i = 0; i < m; i++) {
+        const uint32_t slot = rng_perm(key, (uint32_t)b->slots, (uint32_t)(at + (size_t)i));
+        memcpy(b->x + (size_t)i * dim, b->all + slot * dim, dim * sizeof *b->x);
+        b->cls[i] = own ? slot_class((int)slot, (int)b->slots, C) : -1;
+    }
+    if (own || d->n_wanted == C) return 0;
+    if (model_logits(d->m, b->x, m, b->logits, err)) return -1;
+    for (int i = 0; i < m; i++) b->cls[i] = argmax(b->logits + (size_t)i * (size_t)C, C);
+    return stopped(d->ev, err);
+}
+
 static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
     char last[RUN_PATH];
     const char *path = d->m->run[0] ? last : d->m->path;
     const size_t dim = tensor_len(&d->m->net.act[0]);
-    const int C = d->m->net.spec.classes;
-    size_t slots;
+    const size_t B = (size_t)d->cfg.batch;
+    Buffer b = { 0 };
     if (d->m->run[0] && run_path(last, d->m->run, RUN_LAST, err)) return -1;
-    float *all = read_buffer(d->m, path, &slots, err);
-    if (!all) return -1;
-    int rc = 0;
-    const Rng key = { .seed = (uint64_t)d->cfg.seed, .stream = RNG_EVAL };
-    int have = 0;
-    for (size_t i = 0; i < slots && have < n; i++) {
-        const int slot = (int)rng_perm(key, (uint32_t)slots, (uint32_t)i),
-                  c = slot_class(slot, (int)slots, C);
-        if (!d->wanted[c]) continue;
-        memcpy(images + (size_t)have * dim, all + (size_t)slot * dim, dim * sizeof *images);
-        class_of[have++] = d->m->cfg.conditional ? c : -1;
+    b.all = read_buffer(d->m, path, &b.slots, err);
+    if (!b.all) return -1;
+    b.x = arena_alloc(&b.arena, B * dim, sizeof *b.x);
+    b.logits = arena_alloc(&b.arena, B * (size_t)d->m->net.spec.classes, sizeof *b.logits);
+    b.cls = arena_alloc(&b.arena, B, sizeof *b.cls);
+    int rc = arena_ok(&b.arena, "samples", err), have = 0;
+    for (size_t i = 0; !rc && i < b.slots && have < n; i += B) {
+        const int m = (int)(b.slots - i < B ? b.slots - i : B);
+        rc = buffer_batch(d, &b, i, m, err);
+        for (int k = 0; !rc && k < m && have < n; k++) {
+            if (b.cls[k] >= 0 && !d->wanted[b.cls[k]]) continue;
+            memcpy(images + (size_t)have * dim, b.x + (size_t)k * dim, dim * sizeof *images);
+            class_of[have++] = b.cls[k];
+        }
     }
-    free(all);
-    if (have < n)
+    arena_free(&b.arena);
+    free(b.all);
+    if (!rc && have < n)
         rc = err_set(err, ERR_ARG, "%s: the buffer has %d such images, %d were requested", path,
                      have, n);
     return rc;
