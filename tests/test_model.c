@@ -338,6 +338,51 @@ static void fitted_steps_do_not_depend_on_earlier_calls(void **state) {
     model_close(&kept);
 }
 
+// Without training images a model has the starts that it carries, and no others.
+static void carried_starts_serve_their_own_kind_alone(void **state) {
+    (void)state;
+    enum { D = 3 * 8 * 8 };
+    static float mean[3 * D], factor[3 * D], image[3 * D];
+    for (int groups = 1; groups <= 3; groups += 2)
+        for (StartKind kind = START_INFORMATIVE; kind <= START_GAUSSIAN; kind++) {
+            Model m;
+            Config use;
+            Err why = { 0 };
+            const int fits = groups == (kind == START_GAUSSIAN ? 1 : 3);
+            spoil("options", "batch = 4\nsteps = 1\n", NULL);
+            OK(open_model(&m, bad, err));
+            m.n_group = groups, m.rank = 1, m.mean = mean, m.factor = factor;
+            config_defaults(&use);
+            OK(config_set(&use, "steps", "1", "steps", err));
+            OK(config_set(&use, "start", kind == START_GAUSSIAN ? "gaussian" : "informative",
+                          "start", err));
+            const int rc = model_sample(&m, &use, NULL, 3, image, NULL, &why);
+            if (rc && fits) fail_msg("%s", why.msg);
+            if (!fits && (!rc || !strstr(why.msg, "carries"))) fail_msg("'%s'", why.msg);
+            model_close(&m);
+        }
+}
+
+static void chains_that_climb_a_class_have_it(void **state) {
+    (void)state;
+    for (int conditional = 0; conditional < 2; conditional++) {
+        float image[3 * 3 * 8 * 8];
+        int cls[3];
+        Model m;
+        Config use;
+        spoil("options",
+              conditional ? "batch = 4\nstart = uniform\nconditional = on\n"
+                          : "batch = 4\nstart = uniform\n",
+              NULL);
+        OK(open_model(&m, bad, err));
+        config_defaults(&use);
+        OK(config_set(&use, "steps", "1", "steps", err));
+        OK(model_sample(&m, &use, NULL, 3, image, cls, err));
+        for (int i = 0; i < 3; i++) assert_int_equal(cls[i], conditional ? i : -1);
+        model_close(&m);
+    }
+}
+
 static void every_weight_must_be_there_before_memory_is_spent(void **state) {
     (void)state;
     spoil(NULL, NULL, "f.layer3.0.bn2.running_var");
@@ -443,6 +488,8 @@ int main(void) {
         cmocka_unit_test(memory_in_use_stays_flat_over_many_calls),
         cmocka_unit_test(a_later_call_draws_what_a_first_one_would),
         cmocka_unit_test(fitted_steps_do_not_depend_on_earlier_calls),
+        cmocka_unit_test(carried_starts_serve_their_own_kind_alone),
+        cmocka_unit_test(chains_that_climb_a_class_have_it),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
         cmocka_unit_test(weights_that_are_not_finite_are_refused_by_name),
         cmocka_unit_test(sizes_that_no_network_has_are_refused),

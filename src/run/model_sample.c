@@ -83,6 +83,12 @@ static int starts_from_model(Sampler *s, Model *m, StartKind kind, const Events 
                        "%s: carries no chain starts and its training images (%s) are not found; "
                        "--data-dir says where they are, --start uniform does without",
                        m->path, m->cfg.data);
+    const int gaussian = m->n_group == 1;
+    if (gaussian != (kind == START_GAUSSIAN))
+        return err_set(err, ERR_ARG,
+                       "%s: carries chain starts for --start %s alone, and its training images "
+                       "(%s) are not found; --data-dir says where they are",
+                       m->path, gaussian ? "gaussian" : "informative", m->cfg.data);
     char line[128];
     snprintf(line, sizeof line,
              "chains start from the rank-%d starts in the model file: training images not found",
@@ -317,7 +323,8 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
 
 static int from_chains(Draw *d, int n, float *images, int *class_of, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
-    const int B = d->cfg.batch;
+    const int B = d->cfg.batch,
+              known = d->s->starts.n_group > 1 || d->cfg.classes[0] || d->cfg.conditional;
     // Ranks share out whole batches; where only some classes are wanted, each draws all.
     Comm *comm = d->n_wanted == d->m->net.spec.classes ? d->m->comm : NULL;
     int first, end;
@@ -332,7 +339,7 @@ static int from_chains(Draw *d, int n, float *images, int *class_of, Err *err) {
         for (int i = 0; i < B && have < end; i++) {
             if (!d->wanted[cls[i]]) continue;
             to_floats(images + (size_t)have * dim, d->s->host + (size_t)i * dim, dim);
-            class_of[have++] = d->s->starts.n_group > 1 || d->cfg.classes[0] ? cls[i] : -1;
+            class_of[have++] = known ? cls[i] : -1;
         }
         tell_progress(d->ev, (uint64_t)have, (uint64_t)n, "images", "");
     }
