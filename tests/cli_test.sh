@@ -2,24 +2,8 @@
 # cli_test.sh - the program as a user meets it: help, exit codes, messages, info, bench, and a tiny model
 # from training to prediction. JEMPP is the program.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-jempp=${JEMPP:-$here/../build/jempp}
-tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
-export XDG_CACHE_HOME=$tmp/cache        # kernels that one program has timed are those of the next, whoever times beside
-failed=0
-
-bad() { echo "FAILED: $*"; sed 's/^/    /' out err 2>/dev/null | head -20; failed=1; }
-
-# expect CODE WORDS ARG...: the exit code, and words somewhere in what it prints
-expect() {
-    local code=$1 words=$2
-    shift 2
-    "$jempp" "$@" >out 2>err </dev/null
-    local rc=$?
-    [ $rc = "$code" ] || bad "jempp $*: exit code $rc, expected $code"
-    grep -qF -e "$words" out err || bad "jempp $*: no '$words'"
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/script.sh"
 
 # wait_for FILE PID: until the program has written it, however busy the machine, or has ended
 wait_for() {
@@ -27,11 +11,6 @@ wait_for() {
         [ ! -e "$1" ] && kill -0 "$2" 2>/dev/null || return 0
         sleep 0.1
     done
-}
-
-is_json() {
-    command -v python3 >/dev/null || return 0
-    python3 -m json.tool out >/dev/null 2>err || bad "jempp $*: not JSON"
 }
 
 # ---- help: every command that is listed has one, and nothing else does
@@ -581,4 +560,4 @@ grep -q '^file of scores, one row per image' jempp.1 && grep -q '^HTML page to w
 grep -qF "'--px=[real images for p(x)" _jempp || bad "zsh completion has no --px"
 if command -v zsh >/dev/null; then zsh -n _jempp 2>err || bad "jempp zsh-completion"; fi
 
-exit $failed
+[ "$failed" = 0 ]

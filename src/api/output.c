@@ -80,9 +80,9 @@ int output_scores(const char *path, int force, Err *err) {
     unsigned char head[12];
     ScoreFormat format;
     if (score_format(path, &format, err)) return -1;
-    if (force || !begins(path, head)) return 0;
-    return memcmp(head, magic[format], strlen(magic[format])) ? refuse(path, "file of scores", err)
-                                                              : 0;
+    if (!force && begins(path, head) && memcmp(head, magic[format], strlen(magic[format])) != 0)
+        return refuse(path, "file of scores", err);
+    return file_writable(path, err);
 }
 
 int output_page(const char *path, int force, Err *err) {

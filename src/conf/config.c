@@ -491,6 +491,8 @@ int config_check(const Config *c, Err *err) {
     if (c->ranks && c->batch % c->ranks)
         return err_set(err, ERR_ARG, "ranks = %d: they must divide the batch of %d", c->ranks,
                        c->batch);
+    if (c->side % 4)
+        return err_set(err, ERR_ARG, "side = %d: expected a multiple of 4 up to 256", c->side);
     if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");
     if (c->best && c->worst)
         return err_set(err, ERR_ARG, "--best and --worst: expected one of them");

@@ -242,7 +242,8 @@ static int class_names(Set *s, const Known *k, const char *folder, Err *err) {
     return 0;
 }
 
-static int load_known(Set *s, const Known *k, Half half, const char *dir, Err *err) {
+static int load_known(Set *s, const Known *k, Half half, const DataOpts *o, Err *err) {
+    const char *dir = o->dir;
     if (dir && !dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
     const Places p = places(dir);
     const FoundSet f = find_half(k, half, &p);
@@ -253,6 +254,7 @@ static int load_known(Set *s, const Known *k, Half half, const char *dir, Err *e
     s->classes = k->classes;
     s->flip = k->flip;
     if (class_names(s, k, f.folder, err)) return -1;
+    if (o->look_only) return 0;
     switch (k->format) {
     case FORMAT_IDX:  return read_idx(s, f.path[0], f.path[1], err);
     case FORMAT_SVHN: return read_svhn(s, f.path[0], err);
@@ -281,7 +283,7 @@ static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err
             err, ERR_ARG,
             "no image set is named; --data says which (an exported model stores no folder)");
     for (int i = 0; i < N_KNOWN; i++)
-        if (!strcmp(name, KNOWN[i].name)) return load_known(s, &KNOWN[i], half, o->dir, err);
+        if (!strcmp(name, KNOWN[i].name)) return load_known(s, &KNOWN[i], half, o, err);
     const char *path;
     if ((path = after(name, "folder:")) && *path) {
         snprintf(s->from, sizeof s->from, "%s", path);

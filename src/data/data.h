@@ -34,6 +34,7 @@ typedef struct {
     int         side;               // for folder: and shapes; 0: 32
     int         channels;           // for folder:; 0: 3
     uint64_t    seed;               // for shapes and the held-out part of a folder without test/
+    int         look_only;          // finds the set, its shape and classes; reads no image, n is 0
     const Events *events;           // shows how far folder: is read, and can stop it; may be NULL
     // NULL: the first picture that cannot be read is an error. Else all are counted, and the first
     // of them reported as lines to `events`; what cannot be read is black in the set.

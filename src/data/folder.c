@@ -273,7 +273,7 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     const int nothing = p.n == 0 && o->problems && o->problems->classes;     // reported already
     if (!rc && p.n == 0 && !nothing)
         rc = err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
-    if (!rc && !nothing && (rc = decode_all(s, &p, o, err)) && err && err->kind != ERR_MEM &&
+    if (!rc && !nothing && !o->look_only && (rc = decode_all(s, &p, o, err)) && err && err->kind != ERR_MEM &&
         !stop_asked(o->events))
         err_append(err, "; jempp data check %s lists all such pictures",
                    shell_word(sub, sizeof sub, s->name));
@@ -297,14 +297,14 @@ static int pictures_in(Pictures *p, const char *dir, Err *err) {
     return rc ? rc : arena_ok(&p->arena, dir, err);
 }
 
-int read_pictures(Set *s, const char *dir, int c, int side, const Events *ev, Err *err) {
-    const DataOpts o = { .side = side, .channels = c, .events = ev };
-    if (is_half(dir, "test")) return read_folder(s, dir, HALF_TEST, &o, err);
+int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err) {
+    if (is_half(dir, "test")) return read_folder(s, dir, HALF_TEST, o, err);
     Pictures p = { 0 };
     int rc = pictures_in(&p, dir, err);
-    *s = (Set){ .arena = s->arena, .c = c, .side = side, .classes = 1 };
+    *s = (Set){ .arena = s->arena, .c = o->channels, .side = o->side, .classes = 1 };
     snprintf(s->from, sizeof s->from, "%s", dir);
-    if (!rc) rc = number_names(s, err) || decode_all(s, &p, &o, err);
+    if (!rc) rc = number_names(s, err);
+    if (!rc && !o->look_only) rc = decode_all(s, &p, o, err);
     arena_free(&p.arena);
     return rc;
 }

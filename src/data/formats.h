@@ -38,9 +38,9 @@ int svhn_is_whole(const char *path);
 int read_svhn(Set *s, const char *path, Err *err);
 // A folder of PNG, JPEG and WebP pictures, one subfolder per class; finds all of the set's fields.
 int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err);
-// Every picture of a folder's test half, else of the folder, else of its subfolders, as c planes of
-// side x side; labels do not count. Finds all of the set's fields.
-int read_pictures(Set *s, const char *dir, int c, int side, const Events *ev, Err *err);
+// Every picture of a folder's test half, else of the folder, else of its subfolders, as o->channels
+// planes of o->side x o->side; labels do not count. Finds all of the set's fields.
+int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err);
 // The paths of all pictures of a folder, or of its subfolders where it has none itself, sorted.
 // They live in *arena, which is overwritten and must be freed, after a failure too.
 int list_pictures(Arena *arena, const char *dir, const char ***path, size_t *n, Err *err);

@@ -67,12 +67,16 @@ static int read_set(Set *s, const char *name, const Set *in, const DataOpts *o, 
     if (strncmp(name, "folder:", 7) != 0 || !name[7]) return set_load(s, name, HALF_TEST, o, err);
     *s = (Set){ 0 };
     snprintf(s->from, sizeof s->from, "%s", name + 7);
-    return read_pictures(s, name + 7, in->c, in->side, o->events, err);
+    DataOpts alike = *o;
+    alike.channels = in->c;
+    alike.side = in->side;
+    return read_pictures(s, name + 7, &alike, err);
 }
 
 int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOpts *o, Err *err) {
     const int kind = made_kind(name);
     *s = (Set){ 0 };
+    if (o->look_only && kind < N_MADE) return 0;
     int rc =
         kind < N_MADE ? make_up(s, (Made)kind, in, limit, o, err) : read_set(s, name, in, o, err);
     if (!rc && (s->c != in->c || s->side != in->side))

@@ -11,22 +11,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     int (*run)(Evaluation *, Err *);
-    int (*prepare)(Evaluation *, Err *);     // options and further images; NULL: none
+    int (*check)(Evaluation *, Err *);       // its options; NULL: none
+    int (*prepare)(Evaluation *, Err *);     // further images; NULL: none
     int images;                              // it uses the test images
 } Task;
 
 // clang-format off
 static const Task TASKS[N_TASK] = {          // results.c has their names
-    [TASK_ACC] = { task_acc, NULL, 1 },
-    [TASK_ECE] = { task_ece, prepare_ece, 1 },
-    [TASK_OOD] = { task_ood, eval_load_ood, 1 },
-    [TASK_ATTACK] = { task_attack, prepare_attack, 1 },
-    [TASK_SAMPLES] = { task_samples, NULL, 0 },
-    [TASK_SPEED] = { task_speed, NULL, 1 },
-    [TASK_FID] = { task_fid, prepare_fid, 0 },
+    [TASK_ACC] = { task_acc, NULL, NULL, 1 },
+    [TASK_ECE] = { task_ece, check_temperature, prepare_ece, 1 },
+    [TASK_OOD] = { task_ood, check_ood, eval_load_ood, 1 },
+    [TASK_ATTACK] = { task_attack, check_attack, NULL, 1 },
+    [TASK_SAMPLES] = { task_samples, NULL, NULL, 0 },
+    [TASK_SPEED] = { task_speed, NULL, NULL, 1 },
+    [TASK_FID] = { task_fid, check_fid, prepare_fid, 0 },
 };
 // clang-format on
 
@@ -51,14 +53,21 @@ static int read_tasks(Evaluation *e, Err *err) {
     return 0;
 }
 
-// Everything that can be wrong with what was asked for shows here, before anything is computed.
-static int prepare(Evaluation *e, int *images, Err *err) {
+// Everything that can be wrong with what was asked for shows here, before an image is read.
+static int check_options(Evaluation *e, int *images, Err *err) {
+    if (read_tasks(e, err)) return -1;
     for (TaskId id = 0; id < N_TASK; id++) *images |= TASKS[id].images && eval_wants(e, id);
-    if (*images && eval_load_test(e, err)) return -1;
+    for (TaskId id = 0; id < N_TASK; id++)
+        if (eval_wants(e, id) && TASKS[id].check && TASKS[id].check(e, err)) return -1;
+    return *images ? eval_check_test(e, err) : 0;
+}
+
+static int prepare(Evaluation *e, int images, Err *err) {
+    if (images && eval_load_test(e, err)) return -1;
     for (TaskId id = 0; id < N_TASK; id++)
         if (eval_wants(e, id) && TASKS[id].prepare && TASKS[id].prepare(e, err)) return -1;
     // only now: sets like interp are made of all images
-    const int rc = *images ? eval_limit(e, &e->test, err) : 0;
+    const int rc = images ? eval_limit(e, &e->test, err) : 0;
     e->n = (int)e->test.n;
     return rc;
 }
@@ -89,6 +98,7 @@ static int choose_folder(Evaluation *e, Err *err) {
     else if (m->run[0]) snprintf(e->dir, sizeof e->dir, "%.500s", m->run);
     else snprintf(e->dir, sizeof e->dir, "%s-eval", name);
     if (comm_rank(m->comm)) return choose_scratch(e, err);
+    e->new_dir = !dir_exists(e->dir);
     const int rc = dir_make(e->dir, err);
     return rc ? rc : run_path(e->file, e->dir, RUN_EVAL, err);
 }
@@ -175,8 +185,8 @@ static int eval_open(Evaluation *e, Err *err) {
     int images = 0;
     snprintf(e->data, sizeof e->data, "%s%s", e->use->data[0] ? e->use->data : e->m->cfg.data,
              e->use->split == SPLIT_VALID ? " (validation)" : "");
-    if (read_tasks(e, err) || prepare(e, &images, err) || hash_model(e, err) ||
-        choose_folder(e, err) || check_folder(e, err) || begin_results(e, err))
+    if (check_options(e, &images, err) || hash_model(e, err) || choose_folder(e, err) ||
+        check_folder(e, err) || begin_results(e, err) || prepare(e, images, err))
         return -1;
     e->batch = batch_for(e);
     if (!images) return 0;
@@ -260,8 +270,9 @@ char *eval_text(Model *m, const Config *use, const Events *ev, Err *err) {
     e->m = m;
     e->use = use;
     e->ev = ev;
-    const int rc = comm_agree(m->comm, eval_open(e, err), err) || share_tasks(e, err) ||
-                   run_tasks(e, err);
+    const int unopened = comm_agree(m->comm, eval_open(e, err), err);
+    if (unopened && e->new_dir) (void)rmdir(e->dir);
+    const int rc = unopened || share_tasks(e, err) || run_tasks(e, err);
     char *text = rc ? NULL : finish(e, err);
     if (rc) comm_quiet(m->comm, err);
     if (comm_rank(m->comm) && e->dir[0]) (void)nftw(e->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);

@@ -71,7 +71,7 @@ static int read_curve(Evaluation *e, CurvePlan *c, const char *name, Err *err) {
     return 0;
 }
 
-int prepare_attack(Evaluation *e, Err *err) {
+int check_attack(Evaluation *e, Err *err) {
     char list[sizeof e->use->attacks], *at = list, *name;
     snprintf(list, sizeof list, "%s", e->use->attacks);
     while ((name = strsep(&at, ","))) {

@@ -34,19 +34,46 @@ DataOpts eval_data_opts(const Evaluation *e) {
     return o;
 }
 
-int eval_load_ood(Evaluation *e, Err *err) {
-    char list[sizeof e->use->ood], *at = list;
-    const char *names[MAX_OOD + 1] = { 0 };
-    const DataOpts o = eval_data_opts(e);
+// The names of --ood, or those that are here: NULL after the last.
+typedef struct {
+    char        list[sizeof((Config *)0)->ood];
+    const char *name[MAX_OOD + 1];
+} OodNames;
+
+static int names_of_ood(const Evaluation *e, OodNames *to, Err *err) {
+    char *at = to->list;
     int n = 0;
-    snprintf(list, sizeof list, "%s", e->use->ood);
-    if (!list[0]) ood_names(names, &e->test, o.dir);
-    for (char *name; list[0] && (name = strsep(&at, ","));) {
+    memset(to, 0, sizeof *to);
+    memcpy(to->list, e->use->ood, sizeof to->list);
+    if (!to->list[0]) ood_names(to->name, &e->test, eval_data_opts(e).dir);
+    for (char *name; to->list[0] && (name = strsep(&at, ","));) {
         if (n == MAX_OOD) return err_set(err, ERR_ARG, "--ood: more than %d sets", (int)MAX_OOD);
-        names[n++] = name;
+        to->name[n++] = name;
     }
-    for (int i = 0; names[i]; i++) {
-        if (ood_load(&e->ood[i], names[i], &e->test, (size_t)e->use->limit, &o, err) ||
+    return 0;
+}
+
+int check_ood(Evaluation *e, Err *err) {
+    OodNames of;
+    DataOpts o = eval_data_opts(e);
+    Set like = { .c = o.channels, .side = o.side };
+    o.look_only = 1;
+    if (!e->use->ood[0]) return 0;
+    if (names_of_ood(e, &of, err)) return -1;
+    for (int i = 0; of.name[i]; i++) {
+        Set found;
+        if (ood_load(&found, of.name[i], &like, 0, &o, err)) return err_prefix(err, "--ood");
+        set_free(&found);
+    }
+    return 0;
+}
+
+int eval_load_ood(Evaluation *e, Err *err) {
+    OodNames of;
+    const DataOpts o = eval_data_opts(e);
+    if (names_of_ood(e, &of, err)) return -1;
+    for (int i = 0; of.name[i]; i++) {
+        if (ood_load(&e->ood[i], of.name[i], &e->test, (size_t)e->use->limit, &o, err) ||
             eval_limit(e, &e->ood[i], err))
             return -1;
         e->n_ood++;
@@ -65,8 +92,23 @@ int eval_load_valid(const Evaluation *e, const char *option, Set *valid, Err *er
     return same_kind(e, valid, err);
 }
 
-static int load_images(Evaluation *e, Err *err) {
-    const DataOpts o = eval_data_opts(e);
+// Whether the set is there, and of the model's kind.
+static int look_for(const Evaluation *e, const char *name, Half half, Err *err) {
+    Set found;
+    DataOpts o = eval_data_opts(e);
+    o.look_only = 1;
+    int rc = set_load(&found, name, half, &o, err);
+    if (!rc) rc = same_kind(e, &found, err);
+    set_free(&found);
+    return rc;
+}
+
+int check_temperature(Evaluation *e, Err *err) {
+    if (!e->use->temperature || !look_for(e, e->m->cfg.data, HALF_TRAIN, err)) return 0;
+    return err_prefix(err, "--temperature");
+}
+
+int eval_check_test(const Evaluation *e, Err *err) {
     if (e->use->split == SPLIT_VALID) {
         if (e->use->data[0])
             return err_set(err, ERR_ARG, "--split valid: the run's own images: expected no --data");
@@ -74,12 +116,18 @@ static int load_images(Evaluation *e, Err *err) {
             return err_set(err, ERR_ARG,
                            "--split valid: a temperature is fitted on these images and must be "
                            "evaluated on others: expected no --temperature");
-        return eval_load_valid(e, "--split valid", &e->test, err);
+        return look_for(e, e->m->cfg.data, HALF_TRAIN, err) ? err_prefix(err, "--split valid") : 0;
     }
     if (!e->use->data[0] && !strncmp(e->data, "cifar-file:", 11))
         return err_set(
             err, ERR_ARG,
             "%s: the model was trained on it, and it has no test images: expected --data", e->data);
+    return look_for(e, e->data, HALF_TEST, err);
+}
+
+static int load_images(Evaluation *e, Err *err) {
+    const DataOpts o = eval_data_opts(e);
+    if (e->use->split == SPLIT_VALID) return eval_load_valid(e, "--split valid", &e->test, err);
     const int rc = set_load(&e->test, e->data, HALF_TEST, &o, err);
     return rc ? rc : same_kind(e, &e->test, err);
 }

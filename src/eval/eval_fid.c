@@ -18,7 +18,7 @@ static void reference_name(const Evaluation *e, char dst[600]) {
     else snprintf(dst, 600, "%.590s", what);
 }
 
-int prepare_fid(Evaluation *e, Err *err) {
+int check_fid(Evaluation *e, Err *err) {
     if (config_given(e->use, "from") && e->use->from != FROM_BUFFER && e->use->from != FROM_FRESH)
         return err_set(err, ERR_ARG, "--from: the task fid takes buffer or fresh");
     char line[sizeof err->msg + 32], path[512];
@@ -32,8 +32,11 @@ int prepare_fid(Evaluation *e, Err *err) {
         e->wanted &= ~(1u << TASK_FID);                       // the other tasks go on
         snprintf(line, sizeof line, "task fid left out: %s", why.msg);
         tell_line(e->ev, line);
-        return 0;
     }
+    return 0;
+}
+
+int prepare_fid(Evaluation *e, Err *err) {
     char name[600];
     reference_name(e, name);
     if (feature_is_statistics(name)) {

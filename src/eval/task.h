@@ -22,6 +22,7 @@ typedef struct {
     const Config *use;                // the user's options
     const Events *ev;
     char      dir[512], file[RUN_PATH];   // where results go; eval.json in it
+    int       new_dir;                // dir was not there before
     char      data[300], md5[33];     // name of the images; hash of the model's file
     unsigned  wanted;                 // bits by TaskId
     Set       test;                   // the images that are evaluated (--split)
@@ -49,6 +50,7 @@ static inline int eval_classes(const Evaluation *e) { return e->m->net.spec.clas
 
 // ---- eval_data.c: image sets
 DataOpts eval_data_opts(const Evaluation *e);       // for images of the model's size
+int  eval_check_test(const Evaluation *e, Err *err);        // before any image is read
 int  eval_load_test(Evaluation *e, Err *err);
 int  eval_load_valid(const Evaluation *e, const char *option, Set *valid, Err *err);
 int  eval_load_ood(Evaluation *e, Err *err);
@@ -66,15 +68,19 @@ int  eval_ood_scores(Evaluation *e, const Set *set, double *score, Err *err);
 // n items of memory that lives as long as the results; NULL and err.
 void *eval_alloc(Evaluation *e, size_t n, size_t size, Err *err);
 
-// ---- the tasks. prepare_*: reads its options and loads its images, before anything is computed.
+// ---- the tasks. check_*: reads its options, before any image is read; prepare_*: loads its images,
+// before anything is computed.
 int  task_acc(Evaluation *e, Err *err);            // eval_class.c
+int  check_temperature(Evaluation *e, Err *err);   // eval_data.c
 int  prepare_ece(Evaluation *e, Err *err);
 int  task_ece(Evaluation *e, Err *err);
+int  check_ood(Evaluation *e, Err *err);           // eval_data.c
 int  task_ood(Evaluation *e, Err *err);            // eval_ood.c
-int  prepare_attack(Evaluation *e, Err *err);      // eval_attack.c
+int  check_attack(Evaluation *e, Err *err);      // eval_attack.c
 int  task_attack(Evaluation *e, Err *err);
 int  task_samples(Evaluation *e, Err *err);        // eval_sheets.c
 int  task_speed(Evaluation *e, Err *err);          // eval_speed.c
-int  prepare_fid(Evaluation *e, Err *err);         // eval_fid.c
+int  check_fid(Evaluation *e, Err *err);           // eval_fid.c
+int  prepare_fid(Evaluation *e, Err *err);
 int  task_fid(Evaluation *e, Err *err);
 #endif

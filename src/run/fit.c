@@ -198,12 +198,16 @@ static int open_folder(TrainRun *r, char path[RUN_PATH], char **tuning, Err *err
     return run_find_checkpoint(r, 0, path, err) || run_resume_options(r, path, tuning, err);
 }
 
-static int open_device(TrainRun *r, const char *tuning, Err *err) {
-    Trainer *t = &r->t;
+static int start_device(TrainRun *r, const char *tuning, Err *err) {
     DevOpts o = comm_dev(r->comm, config_dev(&r->cfg));
     o.tuning = tuning;
     o.events = r->ev;
-    if (dev_open(&r->dev, r->cfg.device, &o, r->note, err)) return -1;
+    return dev_open(&r->dev, r->cfg.device, &o, r->note, err);
+}
+
+static int open_device(TrainRun *r, const char *tuning, Err *err) {
+    Trainer *t = &r->t;
+    if (!r->dev.be.name && start_device(r, tuning, err)) return -1;
     const int empty = r->cfg.resume || !run_writes(r);      // filled from rank 0 or a checkpoint
     if (trainer_open(t, &r->dev, r->comm, &r->cfg, &r->train, empty, err)) return -1;
     // batches as large as those of training use the kernels that were found for these
@@ -245,6 +249,7 @@ static int fit_open(TrainRun *r, Err *err) {
     if (!rc) rc = run_share_folder(r, &tuning, err);
     if (!rc)
         rc = config_check(&r->cfg, err) || run_fid_check(r, err) || run_init_check(r, err) ||
+             (run_writes(r) && start_device(r, tuning, err)) ||  // others need what rank 0 finds
              load_data(r, err) || run_init_fits(r, err);
     rc = comm_agree(r->comm, rc, err) || run_same_images(r, err) ||
          run_open_devices(r, open_device, tuning, err);
