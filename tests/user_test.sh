@@ -28,4 +28,23 @@ expect 1 'nowhere/x.csv: No such file or directory' predict run folder:ten --out
 expect 0 'top-1' eval run --data folder:ten --tasks acc --threads 1 --out ten-eval
 grep -q pictures err || bad "this test cannot see when pictures are read"
 
+# ---- info says what a model's file holds
+expect 0 'classes          disc, square, ' info run
+grep -q '^  weights  *fp32$' out && grep -q '^  trained on  *shapes$' out && grep -q '^  temperature  *' out &&
+    grep -q '^  threshold  *' out || bad "info does not say what the file holds"
+grep -q '^device = auto$' out || bad "info says another device than the file"
+expect 0 '"trained_on": "shapes"' info run --json
+is_json info run --json
+tr -d ' \n' <out | grep -q '"class_names":\["disc","square",' || bad "info --json: no class names"
+for key in threshold temperature weights; do grep -q "\"$key\": " out || bad "info --json: no $key"; done
+
+# ---- the report says what was used, and of every class how it fared
+expect 0 'samples' eval run --tasks samples --threads 1 --limit 20 --out sheets
+expect 0 'written' report sheets --out page.html
+grep -q 'steps of a fresh chain</th><td>[1-9]' page.html || bad "the report has chains of no steps"
+awk '/>By class</, /<\/details>/' page.html >by-class
+for c in disc square triangle ring cross star diamond checkerboard 'vertical stripes' 'horizontal stripes'; do
+    grep -qF "$c" by-class || bad "the report's samples by class omit $c"
+done
+
 [ "$failed" = 0 ]

@@ -317,7 +317,7 @@ static char *info_of_file(const JemppOptions *o, Err *err) {
         free(j);
         return NULL;
     }
-    char *text = info_text(&j->net.spec, &o->cfg, &j->cfg, err);
+    char *text = info_text(j, &o->cfg, err);
     jempp_close(j);
     return text;
 }
@@ -327,7 +327,7 @@ char *jempp_info(const JemppOptions *o, JemppErr *err) {
     Err e = { 0 };
     char *text = NULL;
     if (!jempp_check_files(o, err))
-        text = o->n_file ? info_of_file(o, &e) : info_text(NULL, &o->cfg, NULL, &e);
+        text = o->n_file ? info_of_file(o, &e) : info_text(NULL, &o->cfg, &e);
     if (!text && e.kind) api_fail(err, &e);
     return text;
 }

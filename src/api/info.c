@@ -1,6 +1,10 @@
 // info.c - see info.h.
 #include "api/info.h"
 #include "base/json.h"
+#include "base/text.h"
+#include "run/ckpt.h"
+#include "run/model_file.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +24,10 @@ typedef struct {
     int    rows;                            // images per rank
     size_t bytes[N_MODES];                  // what each mode's pass needs
     char   device[256], model[32];
-    const Config *record;                   // or NULL
+    const Model *m;                         // or NULL
+    int    has_options;                     // its file has them:
+    Config record;                          // as they are written there
+    const char *weights;                    // how its file stores them
 } Info;
 
 static void info_free(Info *in) {
@@ -54,6 +61,26 @@ static int measure(Info *in, const Config *c, Err *err) {
 
 static size_t op_parameters(const Net *net, const Op *op) {
     return (op->w < 0 ? 0 : net->par[op->w].len) + (op->b < 0 ? 0 : net->par[op->b].len);
+}
+
+// What the opened model does not have: options as they were stored, the type of numbers.
+static int read_file(Info *in, Err *err) {
+    static const char *const names[] = {
+        [ST_F64] = "fp64", [ST_F32] = "fp32", [ST_F16] = "fp16", [ST_BF16] = "bf16"
+    };
+    St st;
+    if (!in->m) return 0;
+    if (model_file_open(&st, in->m->path, err)) return -1;
+    const StTensor *t = st_find(&st, "class_output.weight");
+    in->weights = t && t->type <= ST_BF16 ? names[t->type] : "?";
+    in->has_options = st_meta(&st, "options") != NULL;
+    const int rc = run_options(&st, &in->record, err);
+    st_close(&st);
+    return rc;
+}
+
+static const char *trained_on(const Info *in) {
+    return in->has_options && in->record.data[0] ? in->record.data : NULL;
 }
 
 // ---- text ---------------------------------------------------------------------------------
@@ -110,6 +137,42 @@ static void put_exchange(FILE *f, const Info *in, const Config *c) {
     put_bytes(f, "running statistics", e.statistics, "");
 }
 
+// Names between commas, in lines of at most 96 columns; one that has a comma itself in quotes.
+static void put_classes(FILE *f, const Model *m) {
+    enum { INDENT = 19, MOST = 96 };
+    int at = INDENT;
+    fprintf(f, "  %-16s ", "classes");
+    for (int i = 0; i < m->net.spec.classes; i++) {
+        const char *name = m->class_name[i], *quote = strchr(name, ',') ? "\"" : "",
+                   *end = i + 1 < m->net.spec.classes ? "," : "\n";
+        const int width = text_width(name) + 2 * (*quote != 0) + 1;
+        if (i && at + width > MOST) fprintf(f, "\n%*s", at = INDENT, "");
+        else if (i) fputc(' ', f);
+        fprintf(f, "%s%s%s%s", quote, name, quote, end);
+        at += width + 1;
+    }
+}
+
+static void put_file(FILE *f, const Info *in) {
+    const Model *m = in->m;
+    const char *data = trained_on(in);
+    fprintf(f, "  %-16s %s\n  %-16s %s\n", "file", m->path, "weights", in->weights);
+    fprintf(f, "  %-16s %s\n", "trained on", data ? data : "the file does not say");
+    put_classes(f, m);
+    if (m->temperature > 0)
+        fprintf(f, "  %-16s %.4g (p(y|x) is the softmax of the logits divided by it)\n",
+                "temperature", m->temperature);
+    else fprintf(f, "  %-16s none fitted\n", "temperature");
+    if (!isnan(m->threshold))
+        fprintf(f, "  %-16s %.4g (out of distribution: log p(x) + c below it)\n", "threshold",
+                (double)m->threshold);
+    else fprintf(f, "  %-16s none: in and out of distribution are not told apart\n", "threshold");
+    if (m->n_group)
+        fprintf(f, "  %-16s a Gaussian of rank %d%s\n", "chain starts", m->rank,
+                m->n_group > 1 ? " per class" : "");
+    fputc('\n', f);
+}
+
 static void put_record(FILE *f, const Config *record) {
     char *options = config_dump(record, CMD_TRAIN);
     if (options) fprintf(f, "\noptions of its training\n%s", options);
@@ -125,12 +188,13 @@ static char *as_text(const Info *in, const Config *c, Err *err) {
         fprintf(f, "%s, %dx%dx%d images, %d classes%s\n\n", in->model, net->spec.channels,
                 net->spec.side, net->spec.side, net->spec.classes,
                 net->spec.norm == NORM_NONE ? ", no normalisation" : "");
+        if (in->m) put_file(f, in);
         put_ops(f, net);
         fprintf(f, "\n%d ops, %.2f M parameters, %.2f GMAC per image\n", net->n_op,
                 (double)net->n_w * 1e-6, (double)net_macs(net) * 1e-9);
         put_memory(f, in, c);
         if (c->ranks) put_exchange(f, in, c);
-        if (in->record) put_record(f, in->record);
+        if (in->has_options) put_record(f, &in->record);
         if (!fclose(f)) return text;
     }
     free(text);
@@ -139,6 +203,19 @@ static char *as_text(const Info *in, const Config *c, Err *err) {
 }
 
 // ---- JSON ---------------------------------------------------------------------------------
+
+static void json_file(JsonOut *j, const Info *in) {
+    const Model *m = in->m;
+    json_put_string(j, "file", m->path);
+    json_put_string(j, "weights", in->weights);
+    json_put_string(j, "trained_on", trained_on(in));
+    json_open_array(j, "class_names");
+    for (int i = 0; i < m->net.spec.classes; i++) json_put_string(j, NULL, m->class_name[i]);
+    json_close(j);
+    json_put_double(j, "temperature", m->temperature > 0 ? m->temperature : NAN);
+    json_put_double(j, "threshold", (double)m->threshold);
+    json_put_int(j, "chain_start_rank", m->rank);
+}
 
 static void json_options(JsonOut *j, const Config *record) {
     json_open_object(j, "options");
@@ -161,6 +238,7 @@ static char *as_json(const Info *in, const Config *c, Err *err) {
     json_put_int(&j, "classes", net->spec.classes);
     json_put_string(&j, "norm", net->spec.norm == NORM_NONE ? "none" : "batch");
     json_put_string(&j, "stem", net->spec.stem == STEM_4X4 ? "4x4" : "3x3");
+    if (in->m) json_file(&j, in);
     json_put_uint(&j, "parameters", net->n_w);
     json_put_uint(&j, "macs", net_macs(net));
     json_put_int(&j, "batch", c->batch);
@@ -183,7 +261,7 @@ static char *as_json(const Info *in, const Config *c, Err *err) {
         json_put_uint(&j, "statistics", e.statistics);
         json_close(&j);
     }
-    if (in->record) json_options(&j, in->record);
+    if (in->has_options) json_options(&j, &in->record);
     json_open_array(&j, "ops");
     for (int i = 0; i < net->n_op; i++) {
         char what[64];
@@ -199,14 +277,21 @@ static char *as_json(const Info *in, const Config *c, Err *err) {
     return json_finish(&j, NULL, err);
 }
 
-char *info_text(const NetSpec *spec, const Config *c, const Config *record, Err *err) {
-    Info in = { .record = record };
+char *info_text(const Model *m, const Config *c, Err *err) {
+    Info *in = calloc(1, sizeof *in);
     NetSpec described;
     char *text = NULL;
-    if (!spec && config_net(&described, c, 0, 0, 0, err)) return NULL;
-    if (net_build(&in.net, spec ? spec : &described, err)) return NULL;
-    snprintf(in.model, sizeof in.model, "wrn-%d-%d", in.net.spec.depth, in.net.spec.width);
-    if (!measure(&in, c, err)) text = c->json ? as_json(&in, c, err) : as_text(&in, c, err);
-    info_free(&in);
+    if (!in) {
+        err_set(err, ERR_MEM, "out of memory for a text");
+        return NULL;
+    }
+    in->m = m;
+    if ((m || !config_net(&described, c, 0, 0, 0, err)) && !read_file(in, err) &&
+        !net_build(&in->net, m ? &m->net.spec : &described, err)) {
+        snprintf(in->model, sizeof in->model, "wrn-%d-%d", in->net.spec.depth, in->net.spec.width);
+        if (!measure(in, c, err)) text = c->json ? as_json(in, c, err) : as_text(in, c, err);
+    }
+    info_free(in);
+    free(in);
     return text;
 }

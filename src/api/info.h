@@ -1,11 +1,11 @@
-// info.h - a network on paper: its ops, parameters, multiply-adds, and the memory of each mode.
+// info.h - a network on paper: its ops, parameters, multiply-adds, and the memory of each mode; of a
+// model, what its file holds.
 #ifndef INFO_H
 #define INFO_H
-#include "conf/config.h"
+#include "run/model.h"
 
-// A network; NULL: the one that the options describe. Text, or JSON with c->json; malloc'd. A
-// device other than auto is opened and asked what its layouts and convolutions take; without one,
-// memory is counted in plain fp32. `record` (may be NULL) is shown too: the options of the model's
-// training.
-char *info_text(const NetSpec *spec, const Config *c, const Config *record, Err *err);
+// Of a model's network and file; NULL: of the network that the options describe. Text, or JSON with
+// c->json; malloc'd. A device other than auto is opened and asked what its layouts and convolutions
+// take; without one, memory is counted in plain fp32.
+char *info_text(const Model *m, const Config *c, Err *err);
 #endif

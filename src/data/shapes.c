@@ -106,9 +106,10 @@ int draw_shapes(Set *s, Half half, const DataOpts *o, Err *err) {
     s->classes = (int)(sizeof SHAPE_NAME / sizeof *SHAPE_NAME);
     s->flip = 1;
     s->class_name = arena_alloc(&s->arena, (size_t)s->classes, sizeof *s->class_name);
-    const size_t n = o->look_only ? 0 : half == HALF_TRAIN ? 5000 : 1000;
-    if (set_alloc(s, n, err)) return -1;
+    if (arena_ok(&s->arena, s->name, err)) return -1;
     memcpy(s->class_name, SHAPE_NAME, sizeof SHAPE_NAME);
+    if (o->look_only) return 0;
+    if (set_alloc(s, half == HALF_TRAIN ? 5000 : 1000, err)) return -1;
     Loop loop = loop_begin(o->events, 0, "", "");
     #pragma omp parallel for
     for (size_t i = 0; i < s->n; i++) {

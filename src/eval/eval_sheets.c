@@ -144,6 +144,7 @@ static int write_sheets(Sheets *s, const char *from, Err *err) {
     for (int i = 0; !rc && i < some; i++) put(s, i, s->pool + (size_t)i * s->dim);
     if (!rc) rc = write_page(s, "samples.png", some, ACROSS, err);
     if (!rc) rc = class_rows(s, "classes.png", "fresh", err);
+    s->result.fresh_steps = model_chains(s->e->m).steps;        // chain starts have none
     if (!rc) rc = class_rows(s, "starts.png", "starts", err);
     if (!rc) rc = centres(s, err);
     for (int k = 0; !rc && k < 4; k++) rc = ranking(s, k / 2, k % 2, err);
@@ -155,7 +156,6 @@ static void put_settings(Sheets *s, const char *from) {
     SamplesResult *r = &s->result;
     r->from = from;
     r->n = s->n;
-    r->fresh_steps = model_chains(s->e->m).steps;
     r->batch = run->batch;
     r->inner = run->inner;
     r->step_size = run->step_size;

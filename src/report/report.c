@@ -388,6 +388,18 @@ static void put_table(Page *p, TaskId id, const char *caption) {
     fputs("</table>\n", p->out);
 }
 
+// Classes that have no sheet, since no sample was classified as theirs.
+static void put_empty_classes(const Page *p) {
+    const EvalResults *e = &p->r.eval;
+    int n = 0;
+    for (int c = 0; e->samples.per_class && c < e->n_class; c++) {
+        if (e->samples.per_class[c] > 0) continue;
+        fputs(n++ ? ", " : "<p class=soft>No sample was classified as: ", p->out);
+        html_text(p->out, e->class_name[c]);
+    }
+    if (n) fputs("</p>\n", p->out);
+}
+
 static int put_sheets(Page *p, int of_classes) {
     const EvalResults *e = &p->r.eval;
     int n = 0;
@@ -397,7 +409,9 @@ static int put_sheets(Page *p, int of_classes) {
         if (n == 1) fputs("<div class=grids>\n", p->out);
         put_grid(p, e->samples.file[i]);
     }
-    if (n) fputs(of_classes ? "</div></details>\n" : "</div>\n", p->out);
+    if (n) fputs("</div>\n", p->out);
+    if (n && of_classes) put_empty_classes(p);
+    if (n && of_classes) fputs("</details>\n", p->out);
     return n;
 }
 
