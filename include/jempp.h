@@ -121,7 +121,11 @@ JEMPP_API int    jempp_predict(Jempp *j, const float *images, int n, JemppPredic
 // An array of objects; free() it. NULL on failure.
 JEMPP_API char  *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err);
 
-typedef struct { uint64_t images, unreadable; int stopped; } JemppPredicted;
+typedef struct {
+    uint64_t images, unreadable;        // of how many there is a row; those without an answer
+    int      stopped;                   // by ev, before the end
+    uint64_t total;                     // images that were named
+} JemppPredicted;
 // Scores of the pictures, folders and image sets that the options name after the model, into the
 // file of the option out: .csv, .jsonl or .npz.
 JEMPP_API int    jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,

@@ -98,7 +98,7 @@ expect 0 'samples.png: 10 images' sample run --from centres
 expect 0 'log p(x)+c' predict run grid.png
 expect 1 'nosuch.png' predict run grid.png nosuch.png
 grep -q '^grid.png ' out || bad "a picture that is there was not answered"
-expect 1 'grid.png: not a safetensors file, or a truncated one' train --data shapes --init grid.png --out noinit
+expect 1 'grid.png: is a PNG picture, expected a model' train --data shapes --init grid.png --out noinit
 [ ! -e noinit ] || bad "train --init with a picture left a folder"
 expect 1 'no checkpoint to resume from' train --resume --out "$(mkdir mine; touch mine/a; echo mine)"
 [ "$(ls mine)" = a ] || bad "train --resume changed a folder that is no run"
@@ -269,7 +269,7 @@ expect 0 '12 steps, 1 sample grids' report run --tensorboard
 # ---- scores of many images in a file
 mkdir -p bulk/ring && cp grid.png bulk/ring/a.png && echo no >bulk/ring/b.png
 for f in csv jsonl npz; do
-    expect 0 "scores.$f: 1003 images, 1 unreadable" predict run bulk grid.png shapes:test --out scores.$f --threads 1
+    expect 1 "scores.$f: 1003 images, 1 unreadable" predict run bulk grid.png shapes:test --out scores.$f --threads 1
     expect 0 "scores.$f: 2 images" predict run grid.png bulk/ring/a.png --out scores.$f --threads 1
 done
 [ "$(wc -l <scores.csv)" = 3 ] && grep -q '^grid.png,0,,' scores.csv && grep -q '^bulk/ring/a.png,1,3,' scores.csv || bad "scores.csv"
@@ -277,8 +277,8 @@ expect 1 'bulk/ring/b.png: 3 bytes, expected a PNG' predict run bulk --strict --
 [ ! -e strict.csv ] && [ ! -e strict.csv.tmp ] || bad "a file of an ended prediction"
 expect 2 'expected a name that ends in .csv, .jsonl or .npz' predict run bulk --out scores.txt
 expect 2 'grid.csv: exists and is no file of scores' predict run bulk --out "$(cp grid.png grid.csv; echo grid.csv)"
-expect 0 'grid.csv: 2 images' predict run bulk --out grid.csv --force
-expect 2 'nosuch: neither a file nor a folder' predict run nosuch --out scores.csv
+expect 1 'grid.csv: 2 images, 1 unreadable' predict run bulk --out grid.csv --force
+expect 1 'nosuch: no such file, folder or image set' predict run nosuch --out scores.csv
 expect 0 'top-1' eval run $quick --tasks acc,ood --ood uniform --scores csv --out kept
 [ "$(head -1 kept/scores/shapes.csv)" = "$(head -1 scores.csv)" ] && [ -s kept/scores/uniform.csv ] || bad "eval --scores"
 expect 0 'ood' eval model.safetensors $quick --tasks ece,ood --ood uniform,folder:. --input-noise 0.03 --json
@@ -446,7 +446,7 @@ for command in report eval info 'train --resume --out'; do
     expect 1 '; runs in it: fast, few' $command shelf
 done
 for command in report 'train --resume --out'; do
-    expect 2 'model.safetensors: a file, expected the folder of a run' $command model.safetensors
+    expect 2 'model.safetensors: is a safetensors file, expected the folder of a run' $command model.safetensors
 done
 cp -r few torn && truncate -s -10 torn/log.tsv
 expect 0 'torn/report.html: written' report torn

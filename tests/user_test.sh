@@ -47,4 +47,76 @@ for c in disc square triangle ring cross star diamond checkerboard 'vertical str
     grep -qF "$c" by-class || bad "the report's samples by class omit $c"
 done
 
+# ---- a wrong file for a model is named for what it is
+mkdir -p kinds/folder && cd kinds || exit 1
+cp "$pictures/cat.png" a.png && "$jempp" export ../run a.onnx >/dev/null && "$jempp" sample ../run --from centres --out a.npz >/dev/null
+echo '{ "a": 1 }' >a.json && echo 'a,b' >a.csv && : >empty.pt && ln -s nowhere link && printf 'GIF89a          ' >a.gif
+mkfifo pipe
+while read -r file kind; do
+    expect 1 "$file: is $kind, expected a model (.safetensors, .pt) or a run folder" info "$file"
+done <<'X'
+a.png a PNG picture
+a.onnx an ONNX model
+a.npz a NumPy archive (.npz)
+a.json a JSON file
+a.csv a text file
+a.gif a GIF picture
+empty.pt an empty file
+link a broken link
+pipe a pipe
+/dev/null a device
+X
+expect 1 'folder: a folder, but not of a run (no run.json in it)' info folder
+expect 1 'a.png: is a PNG picture, expected a model' serve a.png
+expect 1 'a.png: is a PNG picture, expected tensors (.safetensors, .pt)' fid ../ten ../ten --inception a.png
+expect 1 '/dev/null: is a device, expected a picture, a folder, an image set' predict ../run /dev/null
+expect 1 'link: is a broken link, expected a picture' predict ../run link
+expect 1 'best.safetensors: a safetensors file; supported are PNG, JPEG and WebP' predict ../run ../run/best.safetensors
+expect 2 'best.safetensors: is a safetensors file, expected the folder of a run' report ../run/best.safetensors
+expect 2 'predict: argument 2 is empty' predict ../run ''
+
+# ---- predict: one rule for exit codes, a table without rows is none, nothing is left out in silence
+expect 1 'a.gif: a GIF picture; supported are PNG, JPEG and WebP' predict ../run a.gif
+! grep -q 'p(y|x)' out || bad "a table of no rows has a header"
+expect 1 '1 of 2 images could not be read' predict ../run a.gif a.png
+grep -q '^a.png ' out || bad "a picture that is there was not answered"
+expect 1 's.csv: 2 images, 1 unreadable' predict ../run a.gif a.png --out s.csv
+expect 0 's.csv: 1 images' predict ../run a.png --out s.csv
+expect 1 'nosuch: no such file, folder or image set; sets are cifar10' predict ../run nosuch a.png
+expect 1 'nosuch: no such file, folder or image set' predict ../run nosuch a.png --out s.csv
+cp a.gif folder/ && cp a.gif folder/b.TIFF && echo x >folder/notes.txt
+expect 1 'no PNG, JPEG or WebP picture, but 2 of other formats (a.gif, ...)' predict ../run folder
+cp a.png folder/
+for out in '' '--out s.csv' --json; do
+    expect 0 'folder: 2 pictures left out (a.gif, ...): only PNG, JPEG and WebP are read' predict ../run folder $out
+done
+mkdir -p set/x set/y && cp a.png set/x/1.png && cp a.png set/x/2.png && cp a.png set/y/1.png && cp a.png set/y/2.png && cp a.gif set/y
+expect 0 'set: 1 picture left out (a.gif): only' data check folder:set
+cd ..
+
+# ---- a prediction that is stopped says how far it came
+mkdir many && for i in $(seq 3000); do ln -s "$here/../docs/cifar10.png" many/$i.png; done
+stopped() {     # stopped WORDS ARG...: what it says after SIGINT
+    local words=$1 pid
+    shift
+    rm -f out err
+    "$jempp" predict run many/*.png "$@" >out 2>err </dev/null &
+    pid=$!
+    for _ in $(seq 300); do [ -s out ] || [ -s err ] && break; sleep 0.1; done
+    kill -INT $pid
+    wait $pid
+    [ $? = 130 ] || bad "predict after SIGINT does not end with 130"
+    grep -qE "$words" out err || bad "predict that was stopped: no '$words'"
+}
+stopped 'stopped: [0-9]+ of 3000 images are done'
+stopped 'stopped: [0-9]+ of at least 3000 images are done' ten
+stopped 's.csv: [0-9]+ of 3000 images; stopped before the end' --out s.csv
+
+# ---- hints are options of the command that was called
+expect 2 '--stpes: no such option; jempp predict --help lists them' predict run a.png --stpes 5
+expect 2 '--thread: no such option; did you mean --threads?' predict run a.png --thread 5
+expect 2 '--output: no such option; did you mean --out?' predict run a.png --output a.csv
+expect 2 '--foo: no such option; jempp predict --help' predict run a.png --foo
+expect 2 '--limit: not an option of jempp predict; it is for eval' predict run a.png --limit
+
 [ "$failed" = 0 ]

@@ -59,7 +59,13 @@ void jempp_options_free(JemppOptions *o) {
 // Sets one option of this command; `where` is how the user wrote it.
 static int set(JemppOptions *o, const char *name, const char *value, const char *where, Err *err) {
     const OptRow *row = config_row(name);
-    if (row && !(row->commands & o->command->bit)) {
+    if (!row) {
+        Err why = { 0 };
+        (void)config_unknown(name, where, o->command->bit, &why);
+        return err_set(err, ERR_ARG, strchr(why.msg, '?') ? "%s" : "%s; jempp %s --help lists them",
+                       why.msg, o->command->name);
+    }
+    if (!(row->commands & o->command->bit)) {
         char takers[160] = "";
         for (const Command *k = command_table; k->name; k++)
             if (row->commands & k->bit)
@@ -85,7 +91,7 @@ typedef struct {
 } Arg;
 
 // "--steps 5", "--steps=5", "--clamp", "--no-clamp"
-static int take(Arg *a, char *const *argv, int left, Err *err) {
+static int take(Arg *a, char *const *argv, int left, unsigned command, Err *err) {
     const char *text = argv[0] + 2, *equals = strchr(text, '=');
     const size_t n = equals ? (size_t)(equals - text) : strlen(text);
     snprintf(a->name, sizeof a->name, "%.*s", n < 64 ? (int)n : 63, text);
@@ -99,17 +105,20 @@ static int take(Arg *a, char *const *argv, int left, Err *err) {
         a->value = "off";
     } else if (row && row->type == T_FLAG && !equals) {
         a->value = "on";
-    } else if (row && !equals) {
+    } else if (row && !equals && row->commands & command) {
         if (left < 2) return err_set(err, ERR_ARG, "%s: expected a value after it", a->where);
         a->value = argv[1];
         a->used = 2;
     } else if (!a->value) {
-        a->value = "";                    // an unknown name: config_set says so
+        a->value = "";                    // no option of this command: set says so
     }
     return 0;
 }
 
 static int add_file(JemppOptions *o, const char *name, Err *err) {
+    if (!*name)
+        return err_set(err, ERR_ARG, "%s: argument %d is empty; expected %s", o->command->name,
+                       o->n_file + 1, o->command->names);
     char **more = realloc(o->file, ((size_t)o->n_file + 1) * sizeof *more);
     if (more) o->file = more;
     if (!more || !(o->file[o->n_file] = strdup(name)))
@@ -150,7 +159,7 @@ static int set_layer(JemppOptions *o, int layer, int argc, char **argv, Err *err
             return err_set(err, ERR_ARG, "%s: no such option; options begin with two dashes",
                            argv[i]);
         } else {
-            if (take(&a, argv + i, argc - i, err)) return -1;
+            if (take(&a, argv + i, argc - i, o->command->bit, err)) return -1;
             if (layer_of(a.name) == layer &&
                 (set(o, a.name, a.value, a.where, err) || one_length(&a, length, err)))
                 return -1;

@@ -155,7 +155,7 @@ int jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
     if (!rc)
         rc = score_many(j, c, (const char *const *)o->file + 1, o->n_file - 1, c->out, &events, &r,
                         &e);
-    *result = (JemppPredicted){ r.images, r.unreadable, r.stopped };
+    *result = (JemppPredicted){ r.images, r.unreadable, r.stopped, r.total };
     return rc ? api_fail(err, &e) : 0;
 }
 
@@ -186,7 +186,7 @@ int jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n, const J
         rc = score_each(j, &o->cfg, (const char *const *)o->file + from, n, on_row, &each, &events,
                         &r, &e);
     free(each.room);
-    *result = (JemppPredicted){ r.images, r.unreadable, r.stopped };
+    *result = (JemppPredicted){ r.images, r.unreadable, r.stopped, r.total };
     return rc ? api_fail(err, &e) : 0;
 }
 

@@ -6,7 +6,8 @@
 
 const char HELP_ABOUT[] =
     "joint energy-based models: one network that classifies, scores and samples images";
-const char HELP_EXIT[] = "0 success, 1 failure, 2 usage error, 3 training diverged, 130 stopped by "
+const char HELP_EXIT[] = "0 success, 1 failure (predict: also where an image could not be "
+                         "read), 2 usage error, 3 training diverged, 130 stopped by "
                          "SIGINT (Ctrl-C), 143 stopped by SIGTERM";
 
 // ---- one command --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ int file_read(const char *path, size_t max, char **data, size_t *n, Err *err);
 int file_exists(const char *path);
 int dir_exists(const char *path);
 int dir_make(const char *path, Err *err);                    // with its parents; existing is fine
-// dst of n bytes gets a/b; -1 where it does not fit.
+// dst of n bytes gets a/b, a where b is ""; -1 where it does not fit.
 int path_join(char *dst, size_t n, const char *a, const char *b, Err *err);
 
 // A stream for reading with a sticky error: after the first short read every read yields zeros,

@@ -2,6 +2,7 @@
 //
 // libpng and libjpeg leave by longjmp. What must survive that lies in a struct of the caller, whose
 // one clean-up runs on both ways out; the functions with setjmp change no variable of their own.
+#include "base/file_kind.h"
 #include "base/image.h"
 #include "base/file.h"
 #include <setjmp.h>
@@ -233,26 +234,10 @@ static int webp_decode(Decoder *d) {
 
 // ---- any of them
 
-// Other formats that people have, by their first bytes.
 static int not_supported(const Decoder *d) {
-    static const struct {
-        const char *name, *head;
-        size_t at, n;
-    } known[] = {
-        { "a GIF", "GIF8", 0, 4 },         { "a BMP", "BM", 0, 2 },
-        { "a TIFF", "II*\0", 0, 4 },       { "a TIFF", "MM\0*", 0, 4 },
-        { "an AVIF", "ftypavif", 4, 8 },   { "a HEIC", "ftyphei", 4, 7 },
-        { "a HEIC", "ftypmif1", 4, 8 },    { "a JPEG XL", "\xff\x0a", 0, 2 },
-        { "an SVG", "<svg", 0, 4 },        { "a PDF", "%PDF", 0, 4 },
-    };
-    const char *found = "no picture that is known here";
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (d->n >= known[i].at + known[i].n &&
-            !memcmp(d->data + known[i].at, known[i].head, known[i].n)) {
-            found = known[i].name;
-            break;
-        }
-    return err_set(d->err, ERR_DATA, "%s: %s; supported are PNG, JPEG and WebP", d->name, found);
+    const char *kind = bytes_kind(d->data, d->n < 512 ? d->n : 512);
+    return err_set(d->err, ERR_DATA, "%s: %s; supported are PNG, JPEG and WebP", d->name,
+                   kind ? kind : "no picture that is known here");
 }
 
 static int decode_any(Decoder *d) {

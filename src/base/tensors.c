@@ -2,6 +2,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "tensors in files are little-endian and read as they are: not on this host");
 
+#include "base/file_kind.h"
 #include "base/safetensors.h"
 #include "base/torch_file.h"
 #include <inttypes.h>
@@ -71,6 +72,7 @@ float bf16_to_f32(uint16_t v) { return float_of((uint32_t)v << 16); }
 // ---- reading
 
 int tensors_open(St *st, const char *path, Err *err) {
+    if (tensors_expected(path, "tensors (.safetensors, .pt)", err)) return -1;
     return torch_is(path) ? torch_open(st, path, err) : st_open(st, path, err);
 }
 

@@ -10,10 +10,11 @@ enum { MAX_STDIN = 256 << 20 };
 
 typedef struct {
     Jempp *j;
-    JemppPrediction *answer;            // [n] with --json: of the pictures that could be read
-    int    n, cap;
+    JemppPrediction *answer;            // [n] with --json
+    int    n, cap;                      // n: pictures that could be read
     int    json, rc;
     int    file_width, class_width;     // columns
+    JemppPredicted sum;                 // of all names so far
 } Job;
 
 // All of standard input, which nothing says the length of.
@@ -45,6 +46,9 @@ static int wider(int width, const char *text) {
 
 static void print_answer(Job *job, const JemppPrediction *a) {
     const char *in = a->in < 0 ? "?" : a->in ? "in" : "out";
+    if (!job->n++)
+        printf("%-*s  %-*s  %8s  %10s  %s\n", job->file_width, "file", job->class_width, "class",
+               "p(y|x)", "log p(x)+c", "distribution");
     char file[1024];
     snprintf(file, sizeof file, "%s", a->file);
     for (char *c = file; *c; c++)
@@ -91,9 +95,10 @@ static void predict_stdin(Job *job) {
     char *data = image ? read_stdin(&n, &err) : NULL;
     if (!image) err = (JemppErr){ JEMPP_ERR_MEM, "out of memory for a picture" };
     if (!data || jempp_decode_image(job->j, data, n, "standard input", image, &err) ||
-        jempp_predict(job->j, image, 1, &a, &err))
-        job->rc = cli_fail(&err);
-    else on_answer(job, &a, NULL);
+        jempp_predict(job->j, image, 1, &a, &err)) {
+        (void)cli_fail(&err);
+        job->rc = EXIT_FAILED;
+    } else on_answer(job, &a, NULL);
     free(data);
     free(image);
 }
@@ -103,22 +108,50 @@ static int is_file(const char *name) {
     return strcmp(name, "-") != 0 && !stat(name, &st) && S_ISREG(st.st_mode);
 }
 
+// How far it came. What is in folders that were not reached is not known.
+static void say_stopped(const Job *job, const JemppOptions *o, int from) {
+    unsigned long long total = job->sum.total;
+    int folders = 0;
+    for (int i = from; i < jempp_n_files(o); i++) {
+        const int one = is_file(jempp_file(o, i)) || !strcmp(jempp_file(o, i), "-");
+        total += (unsigned)one;
+        folders += !one;
+    }
+    if (!total) fprintf(stderr, "jempp: stopped before the first image\n");
+    else
+        fprintf(stderr, "jempp: stopped: %llu of %s%llu images are done\n",
+                (unsigned long long)job->sum.images, folders ? "at least " : "", total);
+}
+
+static void add_sum(JemppPredicted *sum, const JemppPredicted *r) {
+    sum->images += r->images;
+    sum->unreadable += r->unreadable;
+    sum->total += r->total;
+}
+
 // Files that follow each other are read together; a name that is nothing leaves the others alone.
 static void predict_names(Job *job, const JemppOptions *o) {
     const int names = jempp_n_files(o);
     JemppEvents ev = cli_events();
-    ev.line = NULL;
-    for (int i = 1, end; i < names && !cli_stopped(); i = end) {
+    int end = 1;
+    for (int i = 1; i < names && !cli_stopped(); i = end) {
         for (end = i + 1; end < names && is_file(jempp_file(o, i)) && is_file(jempp_file(o, end));)
             end++;
         JemppErr err = { 0 };
-        JemppPredicted r;
+        JemppPredicted r = { .images = 1, .total = 1 };
         if (!strcmp(jempp_file(o, i), "-")) predict_stdin(job);
         else if (jempp_predict_each(job->j, o, i, end - i, &ev, on_answer, job, &r, &err) &&
-                 !cli_stopped())
-            job->rc = cli_fail(&err);
+                 !cli_stopped()) {
+            (void)cli_fail(&err);
+            job->rc = EXIT_FAILED;
+        }
+        add_sum(&job->sum, &r);
     }
     jempp_terminal_close(&ev);
+    if (cli_stopped()) say_stopped(job, o, end);
+    else if (job->sum.unreadable && job->sum.images > 1)
+        fprintf(stderr, "jempp: %llu of %llu images could not be read\n",
+                (unsigned long long)job->sum.unreadable, (unsigned long long)job->sum.images);
 }
 
 static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
@@ -128,10 +161,12 @@ static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
     const int failed = jempp_predict_files(j, o, &ev, &r, &err);
     jempp_terminal_close(&ev);
     if (failed) return cli_fail(&err);
-    printf("%s: %llu images", out, (unsigned long long)r.images);
+    printf("%s: %llu", out, (unsigned long long)r.images);
+    if (r.stopped) printf(" of %llu", (unsigned long long)r.total);
+    printf(" images");
     if (r.unreadable) printf(", %llu unreadable", (unsigned long long)r.unreadable);
     printf(r.stopped ? "; stopped before the end\n" : "\n");
-    return EXIT_DONE;
+    return r.unreadable ? EXIT_FAILED : EXIT_DONE;
 }
 
 static int predict(Jempp *j, const JemppOptions *o) {
@@ -145,14 +180,11 @@ static int predict(Jempp *j, const JemppOptions *o) {
     }
     for (int i = 0; i < jempp_classes(j); i++)
         job.class_width = wider(job.class_width, jempp_class_name(j, i));
-    if (!job.json)
-        printf("%-*s  %-*s  %8s  %10s  %s\n", job.file_width, "file", job.class_width, "class",
-               "p(y|x)", "log p(x)+c", "distribution");
     predict_names(&job, o);
     JemppErr err = { 0 };
     const int printed =
         job.json ? cli_print(jempp_predictions_json(job.answer, job.n, &err), &err) : EXIT_DONE;
-    for (int i = 0; i < job.n; i++) free((char *)(uintptr_t)job.answer[i].file);
+    for (int i = 0; job.answer && i < job.n; i++) free((char *)(uintptr_t)job.answer[i].file);
     free(job.answer);
     return job.rc ? job.rc : printed;
 }

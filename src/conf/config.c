@@ -47,21 +47,24 @@ static int edit_distance(const char *a, const char *b) {
     return d[n][m];
 }
 
-// The name of `table` (`stride` bytes a row, which begins with the name) that was probably meant.
-static const char *nearest(const char *name, const void *table, size_t stride, int n) {
-    const char *found = NULL;
-    int best = strlen(name) > 6 ? 4 : 3;
-    for (int i = 0; i < n; i++) {
-        const char *candidate = *(const char *const *)((const char *)table + (size_t)i * stride);
-        const int d = edit_distance(name, candidate);
-        if (d < best) best = d, found = candidate;
-    }
-    return found;
+// How unlike two names are; one that begins with all of the other is as near as two letters off.
+static int unlikeness(const char *a, const char *b) {
+    const size_t n = strlen(a), m = strlen(b), shared = n < m ? n : m;
+    const int d = edit_distance(a, b);
+    return d > 2 && shared >= 3 && !strncmp(a, b, shared) ? 2 : d;
 }
 
-static int unknown_option(const char *name, const char *where, Err *err) {
-    const char *dashes = where[0] == '-' ? "--" : "";
-    const char *meant = nearest(name, config_rows, sizeof *config_rows, config_n_rows);
+// Takes *found's place where the candidate is nearer. Of short names almost all are near.
+static void nearer(const char *name, const char *candidate, const char **found) {
+    const size_t n = strlen(name);
+    const int best = *found ? unlikeness(name, *found) : n > 6 ? 4 : n > 4 ? 3 : 2;
+    if (unlikeness(name, candidate) < best) *found = candidate;
+}
+
+int config_unknown(const char *name, const char *where, unsigned commands, Err *err) {
+    const char *dashes = where[0] == '-' ? "--" : "", *meant = NULL;
+    for (int i = 0; i < config_n_rows; i++)
+        if (config_rows[i].commands & commands) nearer(name, config_rows[i].name, &meant);
     if (!meant) return err_set(err, ERR_ARG, "%s: no such option", where);
     return err_set(err, ERR_ARG, "%s: no such option; did you mean %s%s?", where, dashes, meant);
 }
@@ -194,7 +197,7 @@ static void set_length(Config *c, const OptRow *row) {
 
 int config_set(Config *c, const char *name, const char *value, const char *where, Err *err) {
     const OptRow *row = config_row(name);
-    if (!row) return unknown_option(name, where, err);
+    if (!row) return config_unknown(name, where, ~0u, err);
     if (set_row(c, row, value, where, err)) return -1;
     c->given[row - config_rows] = BY_USER;
     set_length(c, row);
@@ -300,7 +303,7 @@ static int read_line(Config *c, Reading *r, char *line, Err *err) {
     name = trimmed(name);
     snprintf(where, sizeof where, "%.600s, line %d: %.100s", r->where, r->line, name);
     const OptRow *row = config_row(name);
-    if (!row) return unknown_option(name, where, err);
+    if (!row) return config_unknown(name, where, ~0u, err);
     if (row->type == T_FILE)
         return err_set(err, ERR_ARG, "%s: a config file cannot include another", where);
     if (row->type == T_PRESET && r->any)
@@ -351,7 +354,8 @@ static int unknown_preset(const char *name, Err *err) {
         if (at < sizeof list)
             at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", n ? ", " : "",
                                    preset_table[n].name);
-    const char *meant = nearest(name, preset_table, sizeof *preset_table, n);
+    const char *meant = NULL;
+    for (int i = 0; i < n; i++) nearer(name, preset_table[i].name, &meant);
     if (meant)
         return err_set(err, ERR_ARG, "preset '%.64s': no such preset; did you mean %s?", name,
                        meant);

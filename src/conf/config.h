@@ -139,6 +139,8 @@ const char *config_former(const char *name);    // the former name of an option,
 // One option as text. Of epochs, iterations and minutes the last that is set above 0 clears the
 // others. `where` begins an error message ("a.conf, line 3: steps", "--steps").
 int  config_set(Config *c, const char *name, const char *value, const char *where, Err *err);
+// The error for a name that no option has: it offers the nearest that one of `commands` has.
+int  config_unknown(const char *name, const char *where, unsigned commands, Err *err);
 // Lines "key = value"; a line that begins with # is a comment; `preset` must come first.
 int  config_text(Config *c, const char *text, size_t n, const char *where, Err *err);
 int  config_file(Config *c, const char *path, Err *err);

@@ -268,6 +268,16 @@ static const char *after(const char *s, const char *prefix) {
     return strncmp(s, prefix, n) ? NULL : s + n;
 }
 
+int set_named(const char *name) {
+    for (int i = 0; i < N_KNOWN; i++)
+        if (!strcmp(name, KNOWN[i].name)) return 1;
+    const char *path = after(name, "folder:"), *file = after(name, "cifar-file:");
+    return !strcmp(name, "shapes") || (path && *path) || (file && *file);
+}
+
+const char set_names[] = "cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, folder:DIR and "
+                         "cifar-file:FILE";
+
 static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err) {
     if (snprintf(s->name, sizeof s->name, "%s", name) >= (int)sizeof s->name)
         return err_set(err, ERR_ARG, "%s: name too long, at most %zu bytes", name,
@@ -297,10 +307,7 @@ static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err
         return err_set(err, ERR_ARG, "%s: a folder; expected folder:%s for pictures of your own",
                        name, name);
     if (strcmp(name, "shapes"))
-        return err_set(err, ERR_ARG,
-                       "%s: no such image set; there are cifar10, cifar100, svhn, mnist, "
-                       "fashion-mnist, shapes, folder:DIR and cifar-file:FILE",
-                       name);
+        return err_set(err, ERR_ARG, "%s: no such image set; there are %s", name, set_names);
     snprintf(s->from, sizeof s->from, "drawn in memory");
     return draw_shapes(s, half, o, err);
 }

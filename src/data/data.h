@@ -44,6 +44,8 @@ typedef struct {
 // Names: cifar10 cifar100 svhn mnist fashion-mnist shapes folder:DIR cifar-file:FILE
 // A missing half is an error that says what was looked for, and where, and how to get it.
 int  set_load(Set *s, const char *name, Half half, const DataOpts *o, Err *err);
+int  set_named(const char *name);                 // whether a set can have this name
+extern const char set_names[];                    // those that can be, for messages
 void set_free(Set *s);
 // Keeps pictures `index[0..n)` in that order (for the validation split and --train-images).
 int  set_select(Set *dst, const Set *src, const uint32_t *index, size_t n, Err *err);

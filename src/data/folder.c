@@ -57,6 +57,17 @@ static int is_picture(const char *dir, const char *name) {
                    !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".webp"));
 }
 
+// Pictures of formats that are not read, by their names.
+static int is_other_picture(const char *dir, const char *name) {
+    static const char *const suffix[] = { ".gif",  ".bmp", ".tif", ".tiff", ".heic", ".heif",
+                                          ".avif", ".jxl", ".jp2", ".ppm",  ".pgm",  ".svg" };
+    (void)dir;
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof suffix / sizeof *suffix; i++)
+        if (!strcasecmp(dot, suffix[i])) return 1;
+    return 0;
+}
+
 static int is_folder(const char *dir, const char *name) {
     char path[PATH_MAX];
     return !path_join(path, sizeof path, dir, name, NULL) && dir_exists(path);
@@ -134,6 +145,8 @@ typedef struct {
     const char **path;
     int *y;
     size_t n, cap;
+    size_t left_out;                         // files of other picture formats, the first:
+    char other[64];
 } Pictures;
 
 static void add_picture(Pictures *p, const char *path, int y) {
@@ -166,13 +179,38 @@ static int in_part(const ClassPart *part, int y, int n, int i) {
     return (rng_perm(k, (uint32_t)n, (uint32_t)i) < held) == (part->half == HALF_TEST);
 }
 
+static int count_others(Pictures *p, const char *dir, Err *err) {
+    Names found;
+    if (list_names(&found, dir, is_other_picture, err)) return -1;
+    if (!p->left_out && found.n) snprintf(p->other, sizeof p->other, "%s", found.name[0]);
+    p->left_out += (size_t)found.n;
+    arena_free(&found.arena);
+    return 0;
+}
+
+static void tell_left_out(const Pictures *p, const char *dir, const Events *ev) {
+    char line[700];
+    if (!p->left_out) return;
+    snprintf(line, sizeof line,
+             "note: %.400s: %zu picture%s left out (%s%s): only PNG, JPEG and WebP are read", dir,
+             p->left_out, p->left_out == 1 ? "" : "s", p->other, p->left_out > 1 ? ", ..." : "");
+    tell_line(ev, line);
+}
+
+static int no_picture(const Pictures *p, const char *dir, Err *err) {
+    if (!p->left_out) return err_set(err, ERR_DATA, "%s: no PNG, JPEG or WebP picture", dir);
+    return err_set(err, ERR_DATA, "%s: no PNG, JPEG or WebP picture, but %zu of other formats (%s%s)",
+                   dir, p->left_out, p->other, p->left_out > 1 ? ", ..." : "");
+}
+
 static int list_class(Pictures *p, const char *dir, const char *name, int y, const ClassPart *part,
                       Err *err) {
     char sub[PATH_MAX], path[PATH_MAX];
     Names found;
-    if (path_join(sub, sizeof sub, dir, name, err) || list_names(&found, sub, is_picture, err))
+    if (path_join(sub, sizeof sub, dir, name, err) || count_others(p, sub, err) ||
+        list_names(&found, sub, is_picture, err))
         return -1;
-    int rc = found.n ? 0 : err_set(err, ERR_DATA, "%s: no PNG, JPEG or WebP picture", sub);
+    int rc = found.n ? 0 : no_picture(p, sub, err);
     for (int i = 0; !rc && i < found.n && !p->arena.failed; i++) {
         if (!in_part(part, y, found.n, i)) continue;
         rc = path_join(path, sizeof path, sub, found.name[i], err);
@@ -273,6 +311,7 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     const int nothing = p.n == 0 && o->problems && o->problems->classes;     // reported already
     if (!rc && p.n == 0 && !nothing)
         rc = err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
+    if (!rc && !o->look_only) tell_left_out(&p, sub, o->events);
     if (!rc && !nothing && !o->look_only && (rc = decode_all(s, &p, o, err)) && err && err->kind != ERR_MEM &&
         !stop_asked(o->events))
         err_append(err, "; jempp data check %s lists all such pictures",
@@ -304,14 +343,17 @@ int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err) {
     *s = (Set){ .arena = s->arena, .c = o->channels, .side = o->side, .classes = 1 };
     snprintf(s->from, sizeof s->from, "%s", dir);
     if (!rc) rc = number_names(s, err);
+    if (!rc && !o->look_only) tell_left_out(&p, dir, o->events);
     if (!rc && !o->look_only) rc = decode_all(s, &p, o, err);
     arena_free(&p.arena);
     return rc;
 }
 
-int list_pictures(Arena *arena, const char *dir, const char ***path, size_t *n, Err *err) {
+int list_pictures(Arena *arena, const char *dir, const char ***path, size_t *n, const Events *ev,
+                  Err *err) {
     Pictures p = { 0 };
     const int rc = pictures_in(&p, dir, err);
+    if (!rc) tell_left_out(&p, dir, ev);
     *path = p.path;
     *n = p.n;
     *arena = p.arena;

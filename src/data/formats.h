@@ -43,7 +43,9 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
 int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err);
 // The paths of all pictures of a folder, or of its subfolders where it has none itself, sorted.
 // They live in *arena, which is overwritten and must be freed, after a failure too.
-int list_pictures(Arena *arena, const char *dir, const char ***path, size_t *n, Err *err);
+// ev (may be NULL) gets a line of those that were left out.
+int list_pictures(Arena *arena, const char *dir, const char ***path, size_t *n, const Events *ev,
+                  Err *err);
 // Ten kinds of coloured shapes, drawn by o->seed; finds all of the set's fields.
 int draw_shapes(Set *s, Half half, const DataOpts *o, Err *err);
 #endif

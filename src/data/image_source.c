@@ -42,9 +42,9 @@ int source_of_floats(ImageSource *s, const float *x, size_t n, int c, int side, 
     return 0;
 }
 
-static int open_folder(ImageSource *s, const char *dir, Err *err) {
+static int open_folder(ImageSource *s, const char *dir, const Events *ev, Err *err) {
     Image first;
-    if (list_pictures(&s->arena, dir, &s->path, &s->n, err) ||
+    if (list_pictures(&s->arena, dir, &s->path, &s->n, ev, err) ||
         image_read(&first, s->path[0], 3, err))
         return -1;
     s->c = 3;
@@ -113,7 +113,7 @@ static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *er
 
 int source_open(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
     *s = (ImageSource){ 0 };
-    const int rc = dir_exists(name)      ? open_folder(s, name, err)
+    const int rc = dir_exists(name)      ? open_folder(s, name, o->events, err)
                    : ends_with_npz(name) ? open_npz(s, name, err)
                                          : open_set(s, name, o, err);
     if (rc) source_close(s);

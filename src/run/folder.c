@@ -1,6 +1,7 @@
 // folder.c - see folder.h.
 #include "run/folder.h"
 #include "base/file.h"
+#include "base/file_kind.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -68,9 +69,10 @@ void add_runs(Err *err, const char *dir) {
 }
 
 int no_run(const char *dir, const char *missing, Err *err) {
-    if (file_exists(dir))
-        return err_set(err, ERR_ARG, "%s: a file, expected the folder of a run", dir);
-    if (!dir_exists(dir)) return err_set(err, ERR_IO, "%s: no such run folder", dir);
+    const char *kind = file_kind(dir);
+    if (!kind) return err_set(err, ERR_IO, "%s: no such run folder", dir);
+    if (!dir_exists(dir))
+        return err_set(err, ERR_ARG, "%s: is %s, expected the folder of a run", dir, kind);
     err_set(err, ERR_DATA, "%s: a folder, but not of a run (no %s in it)", dir, missing);
     add_runs(err, dir);
     return -1;

@@ -1,5 +1,6 @@
 // model_file.c - see model_file.h.
 #include "run/model_file.h"
+#include "base/file_kind.h"
 #include "base/torch_file.h"
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +30,9 @@ static void strip_prefix(St *st) {
 }
 
 int model_file_open(St *st, const char *path, Err *err) {
-    if (tensors_open(st, path, err)) return -1;
+    if (tensors_expected(path, "a model (.safetensors, .pt) or a run folder", err) ||
+        tensors_open(st, path, err))
+        return -1;
     strip_prefix(st);
     return 0;
 }

@@ -1,6 +1,7 @@
 // score_many.c - see score_many.h.
 #include "run/score_many.h"
 #include "base/file.h"
+#include "base/file_kind.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "data/formats.h"
@@ -55,8 +56,10 @@ static int open_set(Source *s, const Model *m, const char *name, const Events *e
     o.channels = spec->channels;
     if (n >= sizeof base) return err_set(err, ERR_ARG, "%.80s...: name too long", name);
     snprintf(base, sizeof base, "%.*s", (int)cut, name);
-    if (set_load(&s->set, base, cut < n ? HALF_TEST : HALF_TRAIN, &o, err))
-        return err_prefix(err, "%s: neither a file nor a folder, and as an image set", name);
+    if (!set_named(base))
+        return err_set(err, ERR_IO, "%s: no such file, folder or image set; sets are %s", name,
+                       set_names);
+    if (set_load(&s->set, base, cut < n ? HALF_TEST : HALF_TRAIN, &o, err)) return -1;
     s->n = s->set.n;
     if (s->set.c == spec->channels && s->set.side == spec->side) return 0;
     return err_set(err, ERR_ARG,
@@ -70,11 +73,16 @@ static int open_source(Source *s, const Model *m, const char *const *name, int n
     int rc;
     if (!strcmp(*name, "-"))
         return err_set(err, ERR_ARG, "-: a picture from standard input goes without --out");
-    if (dir_exists(*name)) rc = list_pictures(&s->arena, *name, &s->path, &s->n, err);
-    else if (!file_exists(*name) && strpbrk(*name, "./") && !strchr(*name, ':'))
+    if (file_exists(*name)) return open_files(s, name, n, err) ? -1 : (int)s->n;
+    if (dir_exists(*name)) rc = list_pictures(&s->arena, *name, &s->path, &s->n, ev, err);
+    else if (file_kind(*name))
+        return err_set(err, ERR_IO,
+                       "%s: is %s, expected a picture, a folder, an image set or - for standard "
+                       "input",
+                       *name, file_kind(*name));
+    else if (strpbrk(*name, "./") && !strchr(*name, ':'))
         return err_set(err, ERR_IO, "%s: no such file or folder", *name);
-    else if (!file_exists(*name)) rc = open_set(s, m, *name, ev, err);
-    else return open_files(s, name, n, err) ? -1 : (int)s->n;
+    else rc = open_set(s, m, *name, ev, err);
     return rc ? -1 : 1;
 }
 
@@ -172,6 +180,7 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
         if (taken < 0) return -1;
         b->total += s->n;
     }
+    b->result->total = b->total;
     const uint64_t most = b->on ? MOST : (uint64_t)b->m->dev.be.eval_batch;
     b->batch = (int)(b->total < 1 ? 1 : b->total < most ? b->total : most);
     b->at_once = b->on && b->batch > FIRST ? FIRST : b->batch;

@@ -3,7 +3,7 @@
 #define SCORE_MANY_H
 #include "run/score_file.h"
 
-typedef struct { uint64_t images, unreadable; int stopped; } ScoredMany;
+typedef struct { uint64_t images, unreadable; int stopped; uint64_t total; } ScoredMany;
 
 // names: picture files, folders of pictures, and image sets: NAME its training images, NAME:test
 // its test images. A picture that cannot be read is a row with its error or, with use->strict, ends
