@@ -6,6 +6,7 @@ import concurrent.futures
 import http.client
 import json
 import os
+import pathlib
 import re
 import socket
 import struct
@@ -23,6 +24,7 @@ arg.add_argument("docs")
 arg.add_argument("--many", type=int, default=300)
 arg = arg.parse_args()
 PICTURE = open(arg.picture, "rb").read()
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class Server(serving.Server):
@@ -270,6 +272,12 @@ check("SIGINT ends the server within seconds", s.close() == 130)
 # ---- other machines need a token; a model file alone has no runs
 s = Server("runs/done/best.safetensors", "--host", "0.0.0.0")
 check("a token is printed", s.token and len(s.token) == 32)
+check(f"the address can be opened from elsewhere: {s.host}", s.host != "0.0.0.0")
+check("and one from here", s.local == f"http://127.0.0.1:{s.port}/?token={s.token}")
+c = http.client.HTTPConnection(s.host, s.port, timeout=HANGS)
+c.request("GET", s.address[s.address.index("/?"):])
+check("which answers", c.getresponse().status == 303)
+c.close()
 auth = {"Authorization": "Bearer " + s.token}
 check("without it nothing", s.json("GET", "/api/runs")[0] == 401 and s.ask("GET", "/")[0] == 401 and
       s.json("GET", "/api/runs", headers={"Authorization": "Bearer " + "0" * 32})[0] == 401)
@@ -280,5 +288,12 @@ cookie = head.get("Set-Cookie", "")
 check("the browser gets a cookie", status == 303 and "HttpOnly" in cookie and "SameSite=Strict" in cookie)
 check("which is enough", s.ask("GET", "/api/model", headers={"Cookie": "a=b; " + cookie.split(";")[0]})[0] == 200)
 check("a name that someone made point here", s.json("GET", "/api/runs", headers={**auth, "Host": "evil.example"})[0] == 421)
+s.close()
+
+# ---- words for someone who has never heard of probabilities
+s = Server(str(ROOT / "models/cifar10-wrn-16-4.safetensors"))
+answer = s.json("POST", "/api/predict", (ROOT / "tests/pictures/frog.png").read_bytes())[1]
+check(f"nobody is 100 % sure: {max(answer['probabilities'])}, {answer['words'][:60]}",
+      max(answer["probabilities"]) > 0.9995 and "more than 99 % sure" in answer["words"])
 s.close()
 finish()

@@ -45,6 +45,7 @@ class Server:
         if not found:
             sys.exit("serve printed: " + self.address)
         self.host, self.port, self.token = found[1], int(found[2]), found[4]
+        self.local = self.process.stderr.readline().strip() if self.token and self.host != "127.0.0.1" else self.address
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
     def close(self):

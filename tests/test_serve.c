@@ -2,6 +2,7 @@
 // that are followed, pictures.
 #include "base/file.h"
 #include "run/folder.h"
+#include "serve/address.h"
 #include "serve/follow.h"
 #include "serve/guard.h"
 #include "serve/queue.h"
@@ -23,6 +24,27 @@ static void a_target_is_taken_apart_and_decoded(void **state) {
     assert_null(target_query(&t, "w"));
     assert_false(target_parse(&t, "/"));
     assert_int_equal(t.n_part, 0);
+}
+
+static void an_address_that_is_printed_can_be_opened(void **state) {
+    (void)state;
+    char url[200], machine[64];
+    address_url(url, sizeof url, "127.0.0.1", 8080, "");
+    assert_string_equal(url, "http://127.0.0.1:8080/");
+    address_url(url, sizeof url, "::1", 80, "ab");
+    assert_string_equal(url, "http://[::1]:80/?token=ab");
+    assert_true(address_is_any("0.0.0.0"));
+    assert_true(address_is_any("::"));
+    assert_true(address_is_any("0::0"));
+    assert_false(address_is_any("127.0.0.1"));
+    assert_false(address_is_any("::1"));
+    assert_false(address_is_any("localhost"));
+    for (int v6 = 0; v6 < 2; v6++) {
+        if (address_of_machine(machine, sizeof machine, v6 ? "::" : "0.0.0.0")) continue;
+        assert_int_equal(strchr(machine, ':') != NULL, v6);
+        assert_false(address_is_any(machine));
+        assert_false(is_loopback(machine));
+    }
 }
 
 static void a_target_cannot_leave_its_folder(void **state) {
@@ -323,6 +345,7 @@ static void a_picture_is_rotated_about_its_centre(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_target_is_taken_apart_and_decoded),
+        cmocka_unit_test(an_address_that_is_printed_can_be_opened),
         cmocka_unit_test(a_target_cannot_leave_its_folder),
         cmocka_unit_test(a_number_of_a_query_is_within_its_range),
         cmocka_unit_test(only_names_of_this_machine_are_hosts),

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/module.h"
 #include "run/model_file.h"
+#include "serve/address.h"
 #include "serve/answer.h"
 #include "serve/work.h"
 #include <errno.h>
@@ -162,11 +163,17 @@ static int listen_to(Server *s, const Config *c, Err *err) {
            start(sizeof o, &s->http, &o, &app, err);
 }
 
+// Addresses that can be opened. A server that listens at all of the machine's has one for others,
+// and one for this machine.
 static void say_address(const Server *s, const Config *c, const Events *ev) {
-    char line[700];
-    const int v6 = strchr(c->host, ':') != NULL;
-    snprintf(line, sizeof line, "http://%s%s%s:%d/%s%s", v6 ? "[" : "", c->host, v6 ? "]" : "",
-             s->http.port, s->guard.token[0] ? "?token=" : "", s->guard.token);
+    char line[700], others[64];
+    const int any = address_is_any(c->host);
+    const char *here = strchr(c->host, ':') ? "::1" : "127.0.0.1";
+    if (any && !address_of_machine(others, sizeof others, c->host)) {
+        address_url(line, sizeof line, others, s->http.port, s->guard.token);
+        tell_line(ev, line);
+    }
+    address_url(line, sizeof line, any ? here : c->host, s->http.port, s->guard.token);
     tell_line(ev, line);
 }
 

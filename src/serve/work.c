@@ -114,11 +114,12 @@ static void answer_model(Work *w, HttpRequest *q) {
 
 // For someone who has never heard of densities.
 static void put_words(JsonOut *j, const char *name, double p, int known, double below) {
-    char text[600];
+    char text[600], sure[32] = "more than 99";              // a model is never 100 % sure
+    if (p <= 0.99) snprintf(sure, sizeof sure, "%.0f", 100 * p);
     int n = p >= 0.5 ? snprintf(text, sizeof text,
-                                "This looks like: %.100s (the model is %.0f %% "
+                                "This looks like: %.100s (the model is %s %% "
                                 "sure).",
-                                name, fmin(100 * p, p < 0.9995 ? 99.9 : 100))
+                                name, sure)
                      : snprintf(text, sizeof text,
                                 "The model is undecided. Its best guess: %.100s "
                                 "(%.0f %%).",

@@ -49,6 +49,8 @@ export function show(element, text) {               // a sentence, or nothing
   element.hidden = !text;
 }
 
+// A probability, which is never shown as 0 or 100 % but where it is.
+export const probability = (p) => (p < 1 && p >= 0.9995 ? "> 99.9 %" : p > 0 && p < 0.0005 ? "< 0.1 %" : percent(p));
 export const percent = (v, digits = 1) => (v == null ? "–" : `${(100 * v).toFixed(digits)} %`);
 
 export function time(seconds) {

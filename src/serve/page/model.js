@@ -1,5 +1,5 @@
 // model.js - a model to try: pictures, sliders, chains.
-import { $, ask, make, percent, short, show, stream } from "./api.js";
+import { $, ask, make, percent, probability, short, show, stream } from "./api.js";
 import { Chart, Density } from "./chart.js";
 
 export class Model {
@@ -113,7 +113,7 @@ export class Model {
       const fill = make("div", { class: "fill" });
       fill.style.transform = `scaleX(${p})`;
       return make("div", { class: p === top ? "bar top" : "bar", role: "listitem" }, make("span", { class: "name" }, this.about.classes[i]),
-        make("div", { class: "track", "aria-hidden": "true" }, fill), make("span", { class: "number" }, percent(p)));
+        make("div", { class: "track", "aria-hidden": "true" }, fill), make("span", { class: "number" }, probability(p)));
     }));
     this.density.draw(this.about.percentiles, this.about.threshold, a.log_px);
   }
