@@ -1,4 +1,5 @@
 // test_base.c - errors, arenas, files, JSON, progress and threads.
+#include "jempp.h"
 #include "base/text.h"
 #include "base/arena.h"
 #include "base/file.h"
@@ -586,9 +587,66 @@ static void speeds_are_plain_numbers_and_unknown_ones_are_left_out(void **state)
     fclose(f);
     assert_int_equal(file_read(path, 4096, &text, &n, NULL), 0);
     assert_int_equal(strncmp(text, "0/100000 images\n", 16), 0);
-    assert_non_null(strstr(text, "39800/39800 images  39"));
-    assert_non_null(strstr(text, " images/s  in 10 s\n"));
-    assert_null(strstr(text, "e+"));
+    assert_non_null(strstr(text, "39800/39800 images  3,980 images/s  in 10 s\n"));
+    free(text);
+}
+
+// How the end of a task of so many images in so many seconds is shown; the caller frees it.
+static char *shown_end(uint64_t images, double seconds) {
+    char *text;
+    size_t n;
+    FILE *f = fopen(path, "w+");
+    assert_non_null(f);
+    progress_end(&(Progress){ .out = f,
+                              .start = now_seconds() - seconds,
+                              .done = images,
+                              .total = images,
+                              .unit = "images" },
+                 "");
+    fclose(f);
+    assert_int_equal(file_read(path, 4096, &text, &n, NULL), 0);
+    return text;
+}
+
+// "4103967 images/s" was shown of a moment.
+static void speeds_have_three_digits_and_none_is_made_of_a_moment(void **state) {
+    (void)state;
+    static const struct {
+        uint64_t images;
+        const char *line;
+    } cases[] = { { 25, "25/25 images  0.25 images/s  in 1 min 40 s\n" },
+                  { 99970, "99970/99970 images  1,000 images/s  in 1 min 40 s\n" },
+                  { 1234567, "1234567/1234567 images  12,300 images/s  in 1 min 40 s\n" },
+                  { 410396700,
+                    "410396700/410396700 images  4,100,000 images/s  in 1 min 40 s\n" } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = shown_end(cases[i].images, 100);
+        assert_string_equal(text, cases[i].line);
+        free(text);
+    }
+    char *text = shown_end(1000000, 0.25);
+    assert_string_equal(text, "1000000/1000000 images  in 0 s\n");
+    free(text);
+}
+
+// What was done before the first report is not part of the speed.
+static void a_task_that_begins_late_has_the_speed_of_what_follows(void **state) {
+    (void)state;
+    char *text;
+    size_t n;
+    FILE *f = fopen(path, "w+");
+    assert_non_null(f);
+    JemppEvents ev = jempp_terminal(f);
+    ev.progress(ev.ctx, 0, 2000000, 4000000, "images", "");
+    usleep(600000);
+    ev.progress(ev.ctx, 0, 2000006, 4000000, "images", "");
+    jempp_terminal_close(&ev);
+    fclose(f);
+    assert_int_equal(file_read(path, 4096, &text, &n, NULL), 0);
+    const char *speed = strstr(text, "2000006/4000000 images  ");
+    assert_non_null(speed);
+    assert_true(atof(speed + strlen("2000006/4000000 images  ")) <= 10);
+    assert_null(strchr(text, ','));
     free(text);
 }
 
@@ -746,6 +804,8 @@ int main(void) {
         cmocka_unit_test(a_terminals_line_is_never_longer_than_the_terminal),
         cmocka_unit_test(a_narrow_terminal_loses_the_bar_first),
         cmocka_unit_test(speeds_are_plain_numbers_and_unknown_ones_are_left_out),
+        cmocka_unit_test(speeds_have_three_digits_and_none_is_made_of_a_moment),
+        cmocka_unit_test(a_task_that_begins_late_has_the_speed_of_what_follows),
         cmocka_unit_test(without_a_stream_progress_is_silent),
         cmocka_unit_test(jobs_run_in_their_order_and_none_after_a_failure),
         cmocka_unit_test(closing_waits_for_all_jobs),

@@ -233,7 +233,8 @@ static void show_progress(void *ctx, uint64_t first, uint64_t done, uint64_t tot
     if (!t->open || strcmp(t->unit, unit) != 0) {
         if (t->open) progress_end(&t->bar, "");
         snprintf(t->unit, sizeof t->unit, "%s", unit);
-        t->bar = progress_start(t->out, t->unit, first, total);
+        // what was done before the first call took a time that is not known
+        t->bar = progress_start(t->out, t->unit, done < total ? done : first, total);
         t->open = 1;
     }
     t->bar.total = total;                             // an estimate may change on the way

@@ -1,6 +1,7 @@
 // log.c - see log.h.
 #include "base/log.h"
 #include "base/text.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -74,19 +75,36 @@ static void add(char *line, size_t n, const char *part) {
     if (*part) snprintf(line + used, n - used, "%s%s", used ? "  " : "", part);
 }
 
+// Three digits: "0.25", "12.3", "456", "12,300", "4,100,000".
+static void format_rate(char dst[48], double rate) {
+    double step = 1;
+    if (rate < 999.5) {
+        snprintf(dst, 48, "%.3g", rate);
+        return;
+    }
+    while (rate / step >= 999.5) step *= 10;
+    char digits[32];
+    const int n = snprintf(digits, sizeof digits, "%.0f", fmin(rint(rate / step) * step, 1e18));
+    for (int i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) *dst++ = ',';
+        *dst++ = digits[i];
+    }
+    *dst = 0;
+}
+
 // In a narrow terminal the bar shrinks first, then the speed goes, then the end of the text.
 static void draw(const Progress *p, const char *text, int at_end) {
     enum { CELLS = 20, FRAME = 3 };
-    char line[512] = "", full[512] = "", count[96], speed[64] = "", time[48] = "", picture[32];
+    char line[512] = "", full[512] = "", count[96], speed[96] = "", time[48] = "", picture[32];
     const double spent = now_seconds() - p->start;
     const double rate = spent > 0 ? (double)(p->done - p->first) / spent : 0;
     const uint64_t to_go = p->total > p->done ? p->total - p->done : 0;
     snprintf(count, sizeof count, "%llu/%llu %s", (unsigned long long)p->done,
              (unsigned long long)p->total, p->unit);
     if (rate > 0 && (at_end || spent > 0.5)) { // before, it says little
-        char t[32];
-        if (spent > 0.05)
-            snprintf(speed, sizeof speed, rate < 1000 ? "%.3g %s/s" : "%.0f %s/s", rate, p->unit);
+        char t[32], number[48];
+        format_rate(number, rate);
+        if (spent > 0.5) snprintf(speed, sizeof speed, "%s %s/s", number, p->unit);
         format_time(t, at_end ? spent : (double)to_go / rate);
         snprintf(time, sizeof time, at_end ? "in %s" : "%s left", t);
     }
