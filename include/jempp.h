@@ -139,6 +139,9 @@ JEMPP_API int    jempp_predict_each(Jempp *j, const JemppOptions *o, int from, i
                                     const JemppEvents *ev, JemppOnPrediction *on, void *ctx,
                                     JemppPredicted *result, JemppErr *err);
 
+// How many images the options ask for (count, best, worst; one per class with from = centres), or
+// -1.
+JEMPP_API int    jempp_n_samples(const Jempp *j, const JemppOptions *o, JemppErr *err);
 // Draws n images as the options say (from, class, steps, ...); class_of[n] (may be NULL) gets the
 // class that each was started as (from the buffer by class: that it is predicted as), or -1. The
 // model keeps what sampling needs for the next call.
@@ -151,10 +154,10 @@ JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, in
                                   const char *path, JemppErr *err);
 // Whether a path stands for images one by one: FILE.npz, or a folder (it exists, or ends in /).
 JEMPP_API int    jempp_is_images(const char *path);
-// Fails if, without force, another kind of file is there.
+// Fails if, without force, another kind of file is there, or the folder has pictures already.
 JEMPP_API int    jempp_check_images(const char *path, int force, JemppErr *err);
 // Writes images one by one, rounded to bytes: to FILE.npz as arr_0 [n][side][side][channels], else
-// to a folder as 000000.png, ...
+// to a folder as 000000.png, ...; those of an earlier draw are removed first.
 JEMPP_API int    jempp_write_images(const Jempp *j, const float *images, int n, const char *path,
                                     const JemppEvents *ev, JemppErr *err);
 // A grid as coloured text for a terminal; free() it.

@@ -127,7 +127,7 @@ expect 0 'page.html: written' report run --out page.html
 expect 0 'page.html: written' report run --out page.html
 expect 2 'expected a name that ends in .html' report run --out run/best.safetensors
 cp grid.png picture.html
-expect 2 'picture.html: exists and is no HTML page; --force replaces it' report run --out picture.html
+expect 2 'picture.html: exists and is not an HTML page; --force overwrites it' report run --out picture.html
 expect 0 'picture.html: written' report run --out picture.html --force
 expect 0 'model.safetensors: written' export run model.safetensors --half
 expect 0 'grid.png' predict model.safetensors grid.png
@@ -187,7 +187,7 @@ expect 2 'kept.safetensors: expected a name that ends in .png or .webp' sample r
 expect 2 'a.jpg: expected a name that ends in .png or .webp' sample run --from centres --out a.jpg
 expect 2 'm.bin: expected a name that ends in .safetensors, .pt, .pth or .onnx' export run m.bin
 cp model.safetensors liar.png
-expect 2 'liar.png: exists and is no PNG picture; --force replaces it' sample run --from centres --out liar.png
+expect 2 'liar.png: exists and is not a PNG file; --force overwrites it' sample run --from centres --out liar.png
 cmp -s liar.png kept.safetensors || bad "a model was overwritten"
 expect 0 'liar.png: 10 images' sample run --from centres --out liar.png --force
 expect 0 'liar.png: 10 images' sample run --from centres --out liar.png
@@ -203,7 +203,7 @@ for out in nowhere/x.png nowhere/x.npz; do
 done
 cp grid.png "$(printf 'an\033[31modd\nname.png')"
 expect 0 'an?[31modd?name.png  ' predict run an*name.png
-expect 2 'liar.npz: exists and is no npz file' sample run --from centres --out liar.npz
+expect 2 'liar.npz: exists and is not an npz file' sample run --from centres --out liar.npz
 if python3 -c 'import numpy' 2>/dev/null; then
     python3 -c 'import numpy as np; a = np.load("all.npz")["arr_0"]
 assert a.dtype == np.uint8 and a.ndim == 4 and a.shape[0] == 10 and a.shape[3] in (1, 3), (a.dtype, a.shape)' ||
@@ -218,10 +218,10 @@ expect 0 'still.webp: 10 images' sample run --from centres --out still.webp
 [ "$(head -c 12 still.webp | tail -c 4)" = WEBP ] || bad "still.webp is no WebP"
 cp run/best.safetensors best.copy
 expect 2 'run/best.safetensors: is the model that is exported' export run run/best.safetensors
-expect 2 'run/last.safetensors: exists and is no model alone' export run run/last.safetensors
+expect 2 'run/last.safetensors: exists and is not a model alone' export run run/last.safetensors
 expect 2 'model.safetensors: is the model that is exported' export model.safetensors ./model.safetensors
 cp grid.png odd.safetensors
-expect 2 'odd.safetensors: exists and is no model' export run odd.safetensors
+expect 2 'odd.safetensors: exists and is not a model' export run odd.safetensors
 cmp -s run/best.safetensors best.copy && cmp -s model.safetensors kept.safetensors && cmp -s odd.safetensors kept.png ||
     bad "export changed what it refused to replace"
 expect 0 'kept.safetensors: written' export run kept.safetensors --half
@@ -235,7 +235,7 @@ cmp -s out direct || bad "a model exported to PyTorch's format answers otherwise
 expect 0 'again.safetensors: written' export model.pt again.safetensors
 expect 0 'model.pt: written' export run model.pt
 cp "$here/torch/zip-27.pt" others.pt
-expect 2 "others.pt: exists and is no model of jempp's" export run others.pt
+expect 2 "others.pt: exists and is not a model that jempp wrote" export run others.pt
 expect 1 "only tensors and plain containers are read" predict "$here/torch/hostile.pt" grid.png
 expect 1 "no tensor 'f.conv1.weight'" predict "$here/torch/zip-27.pt" grid.png
 
@@ -261,7 +261,7 @@ expect 0 'tiny.onnx: written' export run tiny.onnx
 expect 0 'tiny.onnx: written' export run tiny.onnx
 [ "$(head -c 9 tiny.onnx | tail -c 5)" = jempp ] || bad "tiny.onnx"
 expect 2 '--half: not for .onnx' export run half.onnx --half
-expect 2 'other.onnx: exists and is no ONNX model' export run "$(cp grid.png other.onnx; echo other.onnx)"
+expect 2 'other.onnx: exists and is not an ONNX model' export run "$(cp grid.png other.onnx; echo other.onnx)"
 expect 2 'expected a name that ends in .safetensors, .pt, .pth or .onnx' export run model.tflite
 expect 0 '12 steps, 1 sample grids' report run --tensorboard
 [ "$(ls run/events.out.tfevents.*.jempp-report | wc -l)" = 1 ] && rm run/events.* || bad "no event file"
@@ -276,7 +276,7 @@ done
 expect 1 'bulk/ring/b.png: 3 bytes, expected a PNG' predict run bulk --strict --out strict.csv
 [ ! -e strict.csv ] && [ ! -e strict.csv.tmp ] || bad "a file of an ended prediction"
 expect 2 'expected a name that ends in .csv, .jsonl or .npz' predict run bulk --out scores.txt
-expect 2 'grid.csv: exists and is no file of scores' predict run bulk --out "$(cp grid.png grid.csv; echo grid.csv)"
+expect 2 'grid.csv: exists and is not a file of scores' predict run bulk --out "$(cp grid.png grid.csv; echo grid.csv)"
 expect 1 'grid.csv: 2 images, 1 unreadable' predict run bulk --out grid.csv --force
 expect 1 'nosuch: no such file, folder or image set' predict run nosuch --out scores.csv
 expect 0 'top-1' eval run $quick --tasks acc,ood --ood uniform --scores csv --out kept

@@ -199,10 +199,17 @@ static void other_formats_are_refused_by_their_first_bytes(void **state) {
     static const char list[] = "; supported are PNG, JPEG and WebP";
     static const struct {
         const char *head, *name;
-    } other[] = { { "GIF89a......", "a GIF" },       { "BM0123456789", "a BMP" },
-                  { "II*\0........", "a TIFF" },     { "MM\0*........", "a TIFF" },
-                  { "....ftypavif", "an AVIF" },     { "....ftypheic", "a HEIC" },
-                  { "hello, world", "no picture" } };
+    } other[] = { { "GIF89a......", "a GIF" },
+                  { "BM0123456789", "a BMP" },
+                  { "II*\0........", "a TIFF" },
+                  { "MM\0*........", "a TIFF" },
+                  { "....ftypavif", "an AVIF" },
+                  { "....ftypheic", "a HEIC" },
+                  { "hello, world", "a text file" },
+                  { "[1, 2, 3, 4]", "a JSON file" },
+                  { "PK\3\4........", "a zip archive" },
+                  { "\x80\2........\0", "a Python pickle" },
+                  { "\1\2\3\4\5\6\7\1\2\3\4\5", "no picture that is known" } };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         assert_refused((const uint8_t *)other[i].head, 12, other[i].name);
         assert_refused((const uint8_t *)other[i].head, 12, list);

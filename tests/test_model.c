@@ -477,9 +477,39 @@ static void a_command_without_its_names_says_so(void **state) {
     jempp_options_free(o);
 }
 
+// A list has commas between names, and names may have commas themselves.
+static void classes_are_found_by_name_number_and_with_commas(void **state) {
+    (void)state;
+    const char *names[] = { "cat", "cat, wild", "dog", "7", "wild" };
+    Model m = { .net.spec.classes = 5, .class_name = names };
+    static const struct {
+        const char *list, *wanted;
+        int n;
+    } cases[] = { { "", "11111", 5 },         { "all", "11111", 5 },
+                  { "cat", "10000", 1 },      { "cat, wild", "01000", 1 },
+                  { "cat,wild", "10001", 2 }, { "dog,cat, wild,cat", "11100", 3 },
+                  { "2,0,2", "10100", 2 },    { "7", "00010", 1 }, // a name before a number
+                  { "dog,", "00100", 1 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char wanted[MODEL_CLASSES];
+        int n = 0;
+        OK((n = model_classes(&m, cases[i].list, wanted, err)) < 0);
+        assert_int_equal(n, cases[i].n);
+        for (int c = 0; c < 5; c++) assert_int_equal(wanted[c], cases[i].wanted[c] - '0');
+    }
+    static const char *const wrong[] = { "cow", "dog,cow", "cat,wil", "5", "-1", "1x", "," };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char wanted[MODEL_CLASSES];
+        Err err = { 0 };
+        assert_int_equal(model_classes(&m, wrong[i], wanted, &err), -1);
+        assert_non_null(strstr(err.msg, "the model's 5 classes are cat, cat, wild, dog"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_carries_its_names_and_threshold),
+        cmocka_unit_test(classes_are_found_by_name_number_and_with_commas),
         cmocka_unit_test(checkpoints_of_the_published_code_open),
         cmocka_unit_test(a_model_in_pytorchs_format_keeps_everything),
         cmocka_unit_test(a_model_carries_its_temperature),

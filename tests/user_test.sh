@@ -119,4 +119,25 @@ expect 2 '--output: no such option; did you mean --out?' predict run a.png --out
 expect 2 '--foo: no such option; jempp predict --help' predict run a.png --foo
 expect 2 '--limit: not an option of jempp predict; it is for eval' predict run a.png --limit
 
+# ---- a class whose name has a comma can be asked for
+mkdir -p commas/{'cat, wild',cat,dog} && for d in commas/*; do for i in 1 2 3 4 5; do cp "$pictures/cat.png" "$d/$i.png"; done; done
+expect 0 'pets: 2 steps' train $net --data folder:commas --iterations 2 --batch 4 --steps 1 --px shared --buffer 8 --valid-images 2 --threads 1 --out pets
+expect 0 'wild.png: 1 images' sample pets --from centres --class 'cat, wild' --out wild.png
+expect 0 'wild.png: 2 images' sample pets --from centres --class 'cat, wild,dog' --out wild.png
+expect 2 '--class cow: ' sample pets --from centres --class 'dog,cow' --out wild.png
+expect 0 'classes          cat, "cat, wild", dog' info pets
+
+# ---- a folder never holds two draws
+expect 0 'drawn/: 10 images' sample run --from centres --out drawn/
+expect 2 'drawn/: already has 10 pictures; another --out keeps them apart, --force replaces' sample run --count 3 --steps 1 --out drawn/
+! grep -q 'images$' err || bad "sample drew before it looked where to write"
+expect 0 'drawn: 3 images' sample run --count 3 --steps 1 --out drawn --force
+[ "$(ls drawn | tr '\n' ' ')" = '000000.png 000001.png 000002.png ' ] || bad "two draws are mixed: $(ls drawn)"
+cp "$pictures/cat.png" drawn/mine.png
+expect 0 'drawn: 3 images' sample run --count 3 --steps 1 --out drawn --force
+[ -e drawn/mine.png ] || bad "sample removed a picture that it did not draw"
+expect 1 'page.html: exists and is not a folder' sample run --count 3 --steps 1 --out page.html/
+! grep -q 'images$' err || bad "sample drew before it looked where to write"
+expect 2 'page.png: exists and is not a PNG file; --force overwrites it' sample run --from centres --out "$(cp page.html page.png; echo page.png)"
+
 [ "$failed" = 0 ]

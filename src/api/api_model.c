@@ -190,6 +190,12 @@ int jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n, const J
     return rc ? api_fail(err, &e) : 0;
 }
 
+int jempp_n_samples(const Jempp *j, const JemppOptions *o, JemppErr *err) {
+    Err e = { 0 };
+    const int n = model_n_samples(j, &o->cfg, &e);
+    return n < 0 ? api_fail(err, &e) : n;
+}
+
 int jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n, float *images,
                  int *class_of, JemppErr *err) {
     DECIMAL_POINT;

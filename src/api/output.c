@@ -1,6 +1,7 @@
 // output.c - see output.h.
 #include "api/output.h"
 #include "base/file.h"
+#include "data/image_source.h"
 #include "run/model_file.h"
 #include "run/onnx.h"
 #include "run/score_file.h"
@@ -31,16 +32,15 @@ static int begins(const char *path, unsigned char head[12]) {
 }
 
 static int refuse(const char *path, const char *kind, Err *err) {
-    return err_set(err, ERR_ARG, "%s: exists and is no %s; --force replaces it", path, kind);
+    return err_set(err, ERR_ARG, "%s: exists and is not %s; --force overwrites it", path, kind);
 }
 
 static int may_replace_picture(const char *path, int png, Err *err) {
     unsigned char head[12];
     if (!begins(path, head)) return 0;
-    if (png) return memcmp(head, "\x89PNG\r\n\x1a\n", 8) ? refuse(path, "PNG picture", err) : 0;
-    return memcmp(head, "RIFF", 4) || memcmp(head + 8, "WEBP", 4)
-               ? refuse(path, "WebP picture", err)
-               : 0;
+    if (png) return memcmp(head, "\x89PNG\r\n\x1a\n", 8) ? refuse(path, "a PNG file", err) : 0;
+    return memcmp(head, "RIFF", 4) || memcmp(head + 8, "WEBP", 4) ? refuse(path, "a WebP file", err)
+                                                                  : 0;
 }
 
 int output_picture(const char *path, int force, Err *err) {
@@ -64,9 +64,9 @@ int output_is_images(const char *path) { return ends_with(path, ".npz") || is_fo
 
 int output_images(const char *path, int force, Err *err) {
     unsigned char head[12];
-    if (is_folder(path)) return 0;
+    if (is_folder(path)) return source_folder(path, force, err);
     if (!force && begins(path, head) && memcmp(head, "PK", 2) != 0)
-        return refuse(path, "npz file", err);
+        return refuse(path, "an npz file", err);
     return file_writable(path, err);
 }
 
@@ -81,7 +81,7 @@ int output_scores(const char *path, int force, Err *err) {
     ScoreFormat format;
     if (score_format(path, &format, err)) return -1;
     if (!force && begins(path, head) && memcmp(head, magic[format], strlen(magic[format])) != 0)
-        return refuse(path, "file of scores", err);
+        return refuse(path, "a file of scores", err);
     return file_writable(path, err);
 }
 
@@ -90,7 +90,8 @@ int output_page(const char *path, int force, Err *err) {
     if (!ends_with(path, ".html") && !ends_with(path, ".htm"))
         return err_set(err, ERR_ARG, "%s: expected a name that ends in .html", path);
     if (force || !begins(path, head)) return 0;
-    return strncasecmp((const char *)head, "<!DOCTYPE ht", 12) ? refuse(path, "HTML page", err) : 0;
+    return strncasecmp((const char *)head, "<!DOCTYPE ht", 12) ? refuse(path, "an HTML page", err)
+                                                               : 0;
 }
 
 int output_model(const char *path, const char *source, int force, Err *err) {
@@ -105,14 +106,14 @@ int output_model(const char *path, const char *source, int force, Err *err) {
                        path);
     if (type == FILE_ONNX)
         return memcmp(head, onnx_magic, strlen(onnx_magic))
-                   ? refuse(path, "ONNX model of jempp's", err)
+                   ? refuse(path, "an ONNX model that jempp wrote", err)
                    : 0;
     St st;
-    if (tensors_open(&st, path, NULL)) return refuse(path, "model", err);
+    if (tensors_open(&st, path, NULL)) return refuse(path, "a model", err);
     const char *format = st_meta(&st, "format");
     const int state = format && !strncmp(format, "jempp state", strlen("jempp state")),
               others = type == FILE_TORCH && !format;
     st_close(&st);
-    if (others) return refuse(path, "model of jempp's", err);
-    return state ? refuse(path, "model alone: a checkpoint of a run", err) : 0;
+    if (others) return refuse(path, "a model that jempp wrote", err);
+    return state ? refuse(path, "a model alone but a checkpoint of a run", err) : 0;
 }

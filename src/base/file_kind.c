@@ -23,9 +23,9 @@ static const struct {
     { "a BMP picture", "BM", 2, 0, "" },
     { "a TIFF picture", "II*\0", 4, 0, "" },
     { "a TIFF picture", "MM\0*", 4, 0, "" },
-    { "an AVIF picture", "\0\0\0", 3, 4, "ftypavif" },
-    { "a HEIC picture", "\0\0\0", 3, 4, "ftyphei" },
-    { "a HEIC picture", "\0\0\0", 3, 4, "ftypmif1" },
+    { "an AVIF picture", "", 0, 4, "ftypavif" },
+    { "a HEIC picture", "", 0, 4, "ftyphei" },
+    { "a HEIC picture", "", 0, 4, "ftypmif1" },
     { "a JPEG XL picture", "\xff\x0a", 2, 0, "" },
     { "a JPEG XL picture", "\0\0\0\x0cJXL ", 8, 0, "" },
     { "an SVG picture", "<svg", 4, 0, "" },
@@ -34,7 +34,10 @@ static const struct {
     { "a GGUF model", "GGUF", 4, 0, "" },
     { "a NumPy array (.npy)", "\x93NUMPY", 6, 0, "" },
     { "a gzip file", "\x1f\x8b", 2, 0, "" },
-    { "a program", "\x7f" "ELF", 4, 0, "" },
+    { "a program",
+      "\x7f"
+      "ELF",
+      4, 0, "" },
 };
 
 static int has(const unsigned char *head, size_t n, size_t at, const char *bytes, size_t size) {

@@ -6,20 +6,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-// There is one centre per class, whatever the count says.
-static int wanted(const Jempp *j, const JemppOptions *o) {
-    char from[32], classes[256];
-    const int best = cli_int(o, "best"), worst = cli_int(o, "worst");
-    const int most = cli_int(o, "count");
-    jempp_get(o, "from", from, sizeof from);
-    jempp_get(o, "class", classes, sizeof classes);
-    if (best || worst) return best ? best : worst;
-    if (strcmp(from, "centres") != 0) return most;
-    int n = classes[0] ? 1 : jempp_classes(j);
-    for (const char *s = classes; *s; s++) n += *s == ',';
-    return n < most ? n : most;
-}
-
 static int columns_for(const JemppOptions *o, int n) {
     const int asked = cli_int(o, "columns");
     return asked ? asked : (int)ceil(sqrt(n));
@@ -60,7 +46,8 @@ static int sample(Jempp *j, const JemppOptions *o) {
     jempp_get(o, "out", out, sizeof out);
     jempp_get(o, "animation", animation, sizeof animation);
     if (!out[0]) snprintf(out, sizeof out, "samples.png");
-    const int n = wanted(j, o), force = cli_int(o, "force");
+    const int n = jempp_n_samples(j, o, &err), force = cli_int(o, "force");
+    if (n < 0) return cli_fail(&err);
     if ((jempp_is_images(out) ? jempp_check_images(out, force, &err)
                               : jempp_check_picture(out, force, &err)) ||
         (animation[0] && jempp_check_picture(animation, force, &err)))

@@ -264,8 +264,9 @@ const OptRow config_rows[] = {
     { "count", T_INT, AT(count), "64", 1, 1000000, NULL, SAMPLE | EVAL, "output",
       "number of images" },
     { "class", T_TEXT, AT(classes), "", 0, 0, "NAME,...", SAMPLE, "output",
-      "classes to draw, by name or number, or all: chains are guided to their class, images of the "
-      "replay buffer chosen by the predicted one; empty: images of any class" },
+      "classes to draw, by name (which may have commas) or number, or all: chains are guided to "
+      "their class, images of the replay buffer chosen by the predicted one; empty: images of any "
+      "class" },
     { "from", T_CHOICE, AT(from), "fresh", 0, 0, "fresh|buffer|starts|centres", SAMPLE | EVAL,
       "output", "new chains, the replay buffer, chain starts, or class means" },
     { "best", T_INT, AT(best), "0", 0, 1000000, NULL, SAMPLE, "output",

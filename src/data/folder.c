@@ -50,7 +50,7 @@ static int by_bytes(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static int is_picture(const char *dir, const char *name) {
+int is_picture(const char *dir, const char *name) {
     (void)dir;
     const char *dot = strrchr(name, '.');
     return dot && (!strcasecmp(dot, ".png") || !strcasecmp(dot, ".jpg") ||
@@ -199,8 +199,9 @@ static void tell_left_out(const Pictures *p, const char *dir, const Events *ev) 
 
 static int no_picture(const Pictures *p, const char *dir, Err *err) {
     if (!p->left_out) return err_set(err, ERR_DATA, "%s: no PNG, JPEG or WebP picture", dir);
-    return err_set(err, ERR_DATA, "%s: no PNG, JPEG or WebP picture, but %zu of other formats (%s%s)",
-                   dir, p->left_out, p->other, p->left_out > 1 ? ", ..." : "");
+    return err_set(err, ERR_DATA,
+                   "%s: no PNG, JPEG or WebP picture, but %zu of other formats (%s%s)", dir,
+                   p->left_out, p->other, p->left_out > 1 ? ", ..." : "");
 }
 
 static int list_class(Pictures *p, const char *dir, const char *name, int y, const ClassPart *part,
@@ -312,8 +313,8 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     if (!rc && p.n == 0 && !nothing)
         rc = err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
     if (!rc && !o->look_only) tell_left_out(&p, sub, o->events);
-    if (!rc && !nothing && !o->look_only && (rc = decode_all(s, &p, o, err)) && err && err->kind != ERR_MEM &&
-        !stop_asked(o->events))
+    if (!rc && !nothing && !o->look_only && (rc = decode_all(s, &p, o, err)) && err &&
+        err->kind != ERR_MEM && !stop_asked(o->events))
         err_append(err, "; jempp data check %s lists all such pictures",
                    shell_word(sub, sizeof sub, s->name));
     arena_free(&p.arena);

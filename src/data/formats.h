@@ -41,6 +41,7 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
 // Every picture of a folder's test half, else of the folder, else of its subfolders, as o->channels
 // planes of o->side x o->side; labels do not count. Finds all of the set's fields.
 int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err);
+int is_picture(const char *dir, const char *name);     // by its suffix; dir does not matter
 // The paths of all pictures of a folder, or of its subfolders where it has none itself, sorted.
 // They live in *arena, which is overwritten and must be freed, after a failure too.
 // ev (may be NULL) gets a line of those that were left out.

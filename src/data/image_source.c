@@ -5,10 +5,13 @@
 #include "base/md5.h"
 #include "base/npz.h"
 #include "data/formats.h"
+#include <dirent.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static size_t plane(const ImageSource *s) { return (size_t)s->h * (size_t)s->w; }
 
@@ -211,10 +214,57 @@ static int write_npz(const ImageSource *s, const char *path, uint8_t *planes, co
     return rc ? rc : end;
 }
 
+// "000012.png": a name that write_folder gives.
+static int is_numbered(const struct dirent *e) {
+    const size_t n = strspn(e->d_name, "0123456789");
+    return n >= 6 && !strcmp(e->d_name + n, ".png");
+}
+
+static int is_any_picture(const struct dirent *e) { return is_picture(NULL, e->d_name); }
+
+// How many names of a folder are `wanted`; with `removed` these files are removed.
+static int count_names(const char *dir, int wanted(const struct dirent *), int removed) {
+    struct dirent **entry;
+    char path[MAX_PATH];
+    const int n = scandir(dir, &entry, wanted, NULL);
+    for (int i = 0; i < n; i++) {
+        if (removed && !path_join(path, sizeof path, dir, entry[i]->d_name, NULL)) unlink(path);
+        free(entry[i]);
+    }
+    if (n >= 0) free(entry);
+    return n;
+}
+
+// In the folder, or where it would be created. Nothing is changed: several ranks may look at once.
+static int may_write_in(const char *dir, Err *err) {
+    char at[MAX_PATH];
+    if (snprintf(at, sizeof at, "%s", dir) >= (int)sizeof at)
+        return err_set(err, ERR_ARG, "%.80s...: name too long", dir);
+    while (access(at, F_OK)) {
+        char *slash = strrchr(at, '/');
+        if (slash && !slash[1]) *slash = 0;                 // one at the end
+        else if (slash > at) *slash = 0;
+        else snprintf(at, sizeof at, slash ? "/" : ".");
+    }
+    if (!dir_exists(at)) return err_set(err, ERR_IO, "%s: exists and is not a folder", at);
+    return access(at, W_OK | X_OK) ? err_set(err, ERR_IO, "%s: %s", dir, strerror(errno)) : 0;
+}
+
+int source_folder(const char *dir, int replace, Err *err) {
+    const int n = dir_exists(dir) ? count_names(dir, is_any_picture, 0) : 0;
+    if (!replace && n > 0)
+        return err_set(err, ERR_ARG,
+                       "%s: already has %d picture%s; another --out keeps them apart, --force "
+                       "replaces those of an earlier draw (000000.png, ...)",
+                       dir, n, n == 1 ? "" : "s");
+    return may_write_in(dir, err);
+}
+
 static int write_folder(const ImageSource *s, const char *dir, uint8_t *planes, const Image *im,
                         const Events *ev, Err *err) {
     char path[MAX_PATH], name[32];
     if (dir_make(dir, err)) return -1;
+    (void)count_names(dir, is_numbered, 1);           // two draws must not be taken for one
     for (uint32_t i = 0; i < s->n; i++) {
         snprintf(name, sizeof name, "%06u.png", i);
         if (stopped(ev, err) || interleave(s, i, planes, im->p, err) ||

@@ -29,7 +29,9 @@ int  source_read(const ImageSource *s, const uint32_t *index, size_t n, uint8_t 
 // MD5 of the images' size and bytes, in order.
 int  source_hash(const ImageSource *s, char hex[33], Err *err);
 // Writes all images: to FILE.npz as arr_0 [n][h][w][c] uint8, else to a folder, which is created,
-// as 000000.png and so on.
+// as 000000.png and so on: files of such names that are there are removed first.
 int  source_write(const ImageSource *s, const char *path, const Events *ev, Err *err);
+// Whether source_write can write to this folder, which, unless `replace`, has no picture yet.
+int  source_folder(const char *dir, int replace, Err *err);
 void source_close(ImageSource *s);
 #endif

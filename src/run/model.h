@@ -10,7 +10,7 @@
 
 typedef struct Sampler Sampler;
 
-enum { N_SCORERS = 32, MANY_IMAGES = 1024 };
+enum { N_SCORERS = 32, MANY_IMAGES = 1024, MODEL_CLASSES = 1000 };
 
 typedef struct Jempp {         // Jempp: jempp.h's name for it
     Config   cfg;               // the run's options; device, threads and data-dir are the user's
@@ -44,6 +44,10 @@ int  model_logits(Model *m, const float *images, int n, float *logits, Err *err)
 // From one image's logits: p(y|x) into p (may be NULL), the softmax at the model's temperature, 1
 // where it has none. Returns log p(x) up to a constant: the logits' LogSumExp.
 float model_score(const Model *m, const float *logits, float *p);
+// Sets wanted[MODEL_CLASSES] for the classes of a list of names or numbers with commas between, ""
+// or "all" for all, and returns how many they are, or -1. A name that has commas is found too.
+int  model_classes(const Model *m, const char *list, char *wanted, Err *err);
+int  model_n_samples(const Model *m, const Config *use, Err *err);     // that `use` asks for, or -1
 // Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: the class that each
 // was started as or, where the buffer's images of a class were asked for, is predicted to have; or
 // -1; may be NULL.

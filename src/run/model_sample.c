@@ -37,7 +37,7 @@ typedef struct {                // one call
     Config   cfg;               // the run's, with the options of this call
     int      steps_given;       // by this call, not by the run
     const Events *ev;
-    char     wanted[1000];      // by class
+    char     wanted[MODEL_CLASSES];    // by class
     int      n_wanted;
     const ChainWatch *watch;    // or NULL
     float   *seen;              // [n_seen][dim] images for it, of the classes in seen_class
@@ -146,41 +146,6 @@ static int sampler_open(Draw *d, Err *err) {
         close_pass(s, &m->dev);
         dev_recover(&m->dev);
         return -1;
-    }
-    return 0;
-}
-
-// ---- classes -----------------------------------------------------------------------------------
-
-static int no_such_class(const Model *m, const char *name, Err *err) {
-    enum { MOST = 12 };
-    const int n = m->net.spec.classes;
-    char list[600] = "";
-    for (int i = 0; i < n && i < MOST; i++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.40s", i ? ", " : "",
-                 m->class_name[i]);
-    return err_set(err, ERR_ARG, "--class %s: the model's %d classes are %s%s", name, n, list,
-                   n > MOST ? ", ..." : "");
-}
-
-static int choose_classes(Draw *d, Err *err) {
-    const Model *m = d->m;
-    const int n = m->net.spec.classes;
-    char list[sizeof d->cfg.classes], *at = list, *name;
-    const int all = !d->cfg.classes[0] || !strcmp(d->cfg.classes, "all");
-    memset(d->wanted, all, sizeof d->wanted);
-    d->n_wanted = all ? n : 0;
-    if (all) return 0;
-    snprintf(list, sizeof list, "%s", d->cfg.classes);
-    while ((name = strsep(&at, ",")) && *name) {
-        int i = 0;
-        char *end;
-        const long number = strtol(name, &end, 10);
-        while (i < n && strcmp(m->class_name[i], name) != 0) i++;
-        if (i == n && !*end && number >= 0 && number < n) i = (int)number;
-        if (i == n) return no_such_class(m, name, err);
-        d->n_wanted += !d->wanted[i];
-        d->wanted[i] = 1;
     }
     return 0;
 }
@@ -490,7 +455,8 @@ static int options_of(Draw *d, const Config *use, Err *err) {
     d->steps_given = config_given(use, "steps");
     if (d->cfg.best && d->cfg.worst)
         return err_set(err, ERR_ARG, "--best and --worst: one at a time");
-    return choose_classes(d, err);
+    d->n_wanted = model_classes(d->m, d->cfg.classes, d->wanted, err);
+    return d->n_wanted < 0 ? -1 : 0;
 }
 
 static int draw(Draw *d, int n, float *images, int *class_of, Err *err) {

@@ -1,0 +1,57 @@
+// model_classes.c - the classes of a model that a list names (--class). See model.h.
+#include "run/model.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int no_such_class(const Model *m, const char *name, size_t n_name, Err *err) {
+    enum { MOST = 12 };
+    const int n = m->net.spec.classes;
+    char list[600] = "";
+    for (int i = 0; i < n && i < MOST; i++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.40s", i ? ", " : "",
+                 m->class_name[i]);
+    return err_set(err, ERR_ARG, "--class %.*s: the model's %d classes are %s%s", (int)n_name, name,
+                   n, list, n > MOST ? ", ..." : "");
+}
+
+// The class whose name the text begins with, up to a comma or the end: the longest, since names may
+// have commas themselves; else the class of that number. Its length in *used; -1: none.
+static int first_class(const Model *m, const char *text, size_t *used) {
+    const int n = m->net.spec.classes;
+    int found = -1;
+    char *end;
+    *used = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t len = strlen(m->class_name[i]);
+        if (len <= *used || strncmp(text, m->class_name[i], len) != 0) continue;
+        if (text[len] && text[len] != ',') continue;
+        *used = len;
+        found = i;
+    }
+    if (found >= 0) return found;
+    *used = strcspn(text, ",");
+    const long number = strtol(text, &end, 10);
+    return *used && end == text + *used && number >= 0 && number < n ? (int)number : -1;
+}
+
+int model_classes(const Model *m, const char *list, char *wanted, Err *err) {
+    const int n = m->net.spec.classes, all = !*list || !strcmp(list, "all");
+    int count = all ? n : 0;
+    memset(wanted, all, (size_t)n);
+    for (size_t used; !all && *list; list += used + (list[used] == ',')) {
+        const int i = first_class(m, list, &used);
+        if (i < 0) return no_such_class(m, list, used, err);
+        count += !wanted[i];
+        wanted[i] = 1;
+    }
+    return count;
+}
+
+int model_n_samples(const Model *m, const Config *use, Err *err) {
+    char wanted[MODEL_CLASSES];
+    const int n = model_classes(m, use->classes, wanted, err);
+    if (n < 0) return -1;
+    if (use->best || use->worst) return use->best ? use->best : use->worst;
+    return use->from == FROM_CENTRES && n < use->count ? n : use->count;
+}
