@@ -407,6 +407,18 @@ tiny="train $net --data shapes --iterations 2 --batch 16 --steps 1 --px shared -
 "$jempp" predict model.safetensors - <&- >out 2>err
 [ $? = 1 ] && grep -q 'standard input' err || bad "a picture was read from closed standard input"
 
+# ---- a run folder of others has links to files of the user's
+cp -r closed2 linked
+mkdir mine && echo precious >mine/log.tsv
+ln -sf ../mine/log.tsv linked/log.tsv
+expect 1 'linked/log.tsv: a link, expected a file' train --resume --out linked --iterations 4
+rm -r linked/log.tsv linked/samples
+ln -s ../mine linked/samples
+expect 1 'linked/samples: a link, expected a folder' train --resume --out linked --iterations 4
+ln -s ../mine linked/sheets
+expect 1 'linked/sheets: a link, expected a folder' eval linked --tasks samples --limit 10 --threads 1
+[ "$(cat mine/*)" = precious ] || bad "a run wrote through links"
+
 # ---- nohup: the terminal's end is no signal to stop
 (trap '' HUP; exec "$jempp" $tiny --iterations 200 --out kept >out 2>err </dev/null) &
 wait_for kept/log.tsv $!

@@ -80,6 +80,27 @@ int dir_make(const char *path, Err *err) {
     return 0;
 }
 
+int dir_make_inside(const char *path, Err *err) {
+    struct stat s;
+    if (!lstat(path, &s) && S_ISLNK(s.st_mode))
+        return err_set(err, ERR_DATA, "%s: a link, expected a folder", path);
+    return dir_make(path, err);
+}
+
+void *file_change(const char *path, const char *mode, Err *err) {
+    const int how = *mode == 'a' ? O_WRONLY | O_APPEND : O_RDWR;
+    const int fd = open(path, how | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    struct stat s;
+    FILE *f = NULL;
+    if (fd < 0 && errno == ELOOP) err_set(err, ERR_DATA, "%s: a link, expected a file", path);
+    else if (fd < 0 || fstat(fd, &s)) err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    else if (!S_ISREG(s.st_mode)) err_set(err, ERR_IO, "%s: not a regular file", path);
+    else if ((*mode == 'a' && lseek(fd, 0, SEEK_END) < 0) || !(f = fdopen(fd, mode)))
+        err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    if (!f && fd >= 0) close(fd);
+    return f;
+}
+
 int path_join(char *dst, size_t n, const char *a, const char *b, Err *err) {
     const size_t len = strlen(a);
     const char *between = len == 0 || !*b || a[len - 1] == '/' ? "" : "/";

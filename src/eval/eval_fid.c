@@ -173,7 +173,7 @@ static int write_nearest(Samples *s, Err *err) {
     if (!columns) return 0;
     snprintf(file, sizeof file, "%s/nearest-%s.png", run_file(RUN_SHEETS), s->from);
     int rc = run_path(dir, s->e->dir, RUN_SHEETS, err);
-    if (!rc) rc = dir_make(dir, err);
+    if (!rc) rc = dir_make_inside(dir, err);
     if (!rc) rc = path_join(path, sizeof path, s->e->dir, file, err);
     if (!rc)
         rc = image_grid(&im, page, columns * (NEAREST + 1), spec->channels, spec->side, columns, 2,

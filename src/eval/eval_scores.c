@@ -82,7 +82,7 @@ static int scores_path(Evaluation *e, const Sweep *s, char path[RUN_PATH], Err *
     char number[16] = "";
     if (same > 1) snprintf(number, sizeof number, "-%d", same);
     snprintf(name, sizeof name, "%s%s%s", label, number, score_suffix[e->use->scores - 1]);
-    return run_path(dir, e->dir, RUN_SCORES, err) || dir_make(dir, err) ||
+    return run_path(dir, e->dir, RUN_SCORES, err) || dir_make_inside(dir, err) ||
            path_join(path, RUN_PATH, dir, name, err);
 }
 

@@ -188,7 +188,7 @@ int task_samples(Evaluation *e, Err *err) {
     if (e->use->limit && e->use->limit < s.n) s.n = e->use->limit;
     int rc = alloc_sheets(&s, &a, err);
     if (!rc) rc = run_path(path, e->dir, RUN_SHEETS, err);
-    if (!rc) rc = dir_make(path, err);
+    if (!rc) rc = dir_make_inside(path, err);
     if (!rc) rc = write_sheets(&s, from, err);
     if (!rc) put_settings(&s, from);
     arena_free(&a);

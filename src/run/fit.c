@@ -1,5 +1,6 @@
 // fit.c - see fit.h. fit_loop is the place to begin reading.
 #include "run/fit.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "run/fit_run.h"
 #include <inttypes.h>
@@ -21,7 +22,7 @@ void utc_now(char when[32]) {
 static void keep_message(const char *dir, const char *line) {
     char path[RUN_PATH], when[32];
     if (run_path(path, dir, RUN_MESSAGES, NULL)) return;
-    FILE *out = fopen(path, "a");
+    FILE *out = file_change(path, "a", NULL);
     if (!out) return;
     if (ftell(out) == 0) fputs("time\tmessage\n", out);
     utc_now(when);

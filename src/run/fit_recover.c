@@ -1,4 +1,5 @@
 // fit_recover.c - a diverged run rolls back to a checkpoint and tries again.
+#include "base/file.h"
 #include "base/log.h"
 #include "run/fit_run.h"
 #include <errno.h>
@@ -19,7 +20,7 @@ static void note_divergence(TrainRun *r, int reason) {
     char path[RUN_PATH];
     Err why = { 0 };
     if (run_path(path, r->out, RUN_DIVERGED, NULL)) return;
-    FILE *out = fopen(path, "a");
+    FILE *out = file_change(path, "a", &why);
     if (out && ftell(out) == 0) fputs("step\tepoch\tseconds\treason\n", out);
     if (out)
         fprintf(out, "%" PRIu64 "\t%.4f\t%.2f\t%s\n", r->t.step,

@@ -131,7 +131,7 @@ int run_folder_lock(const char *dir, int resume, int *lock, Err *err) {
         rc = err_set(
             err, ERR_ARG,
             "%s: already holds a run; --resume continues it, another --out starts a new one", dir);
-    if (!rc) rc = run_path(samples, dir, RUN_SAMPLES, err) || dir_make(samples, err);
+    if (!rc) rc = run_path(samples, dir, RUN_SAMPLES, err) || dir_make_inside(samples, err);
     if (!rc) return 0;
     close(*lock);
     *lock = -1;

@@ -142,7 +142,8 @@ static int npz_begin(ScoreFile *f, Err *err) {
     for (int i = 0; i < 3; i++) {
         char path[600];
         snprintf(path, sizeof path, "%s.%s.tmp", f->path, name[i]);
-        f->part[i] = fopen(path, "wb+");
+        unlink(path);                                     // left behind, or a link of others
+        f->part[i] = fopen(path, "wbx+");
         if (!f->part[i]) return err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
         unlink(path);
     }

@@ -1,5 +1,6 @@
 // train_log.c - see train_log.h.
 #include "run/train_log.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "run/folder.h"
 #include <errno.h>
@@ -138,9 +139,8 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     log->n_column = columns_now(log);
     head_line(head, sizeof head, log->n_column);
     if (run_path(log->path, dir, RUN_LOG, err)) return -1;
-    log->f = fopen(log->path, "r+");
-    if (!log->f) log->f = fopen(log->path, "w+");
-    if (!log->f) return err_set(err, ERR_IO, "%s: %s", log->path, strerror(errno));
+    log->f = file_change(log->path, "r+", err);
+    if (!log->f) return -1;
     long keep = 0;
     while (fgets(line, sizeof line, log->f)) {
         const int first = keep == 0, whole = strchr(line, '\n') != NULL;
