@@ -409,15 +409,15 @@ tiny="train $net --data shapes --iterations 2 --batch 16 --steps 1 --px shared -
 
 # ---- a run folder of others has links to files of the user's
 cp -r closed2 linked
-mkdir mine && echo precious >mine/log.tsv
-ln -sf ../mine/log.tsv linked/log.tsv
+mkdir guarded && echo precious >guarded/log.tsv
+ln -sf ../guarded/log.tsv linked/log.tsv
 expect 1 'linked/log.tsv: a link, expected a file' train --resume --out linked --iterations 4
 rm -r linked/log.tsv linked/samples
-ln -s ../mine linked/samples
+ln -s ../guarded linked/samples
 expect 1 'linked/samples: a link, expected a folder' train --resume --out linked --iterations 4
-ln -s ../mine linked/sheets
+ln -s ../guarded linked/sheets
 expect 1 'linked/sheets: a link, expected a folder' eval linked --tasks samples --limit 10 --threads 1
-[ "$(cat mine/*)" = precious ] || bad "a run wrote through links"
+[ "$(cat guarded/*)" = precious ] || bad "a run wrote through links"
 
 # ---- nohup: the terminal's end is no signal to stop
 (trap '' HUP; exec "$jempp" $tiny --iterations 200 --out kept >out 2>err </dev/null) &

@@ -156,7 +156,7 @@ class Scores(Case):
         bad = self.dir / 'a "name", quoted.png'
         bad.write_text("no")
         for f in ("csv", "jsonl", "npz"):
-            program("predict", RUN, *self.files, bad, "--threads=1", "--out", self.dir / f"s.{f}")
+            program("predict", RUN, *self.files, bad, "--threads=1", "--out", self.dir / f"s.{f}", code=1)
         with open(self.dir / "s.csv", newline="") as f:
             rows = list(csv.DictReader(f))
         lines = [json.loads(line) for line in open(self.dir / "s.jsonl")]
