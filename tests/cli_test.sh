@@ -70,6 +70,8 @@ expect 0 'shapes' data list
 expect 0 '"name": "shapes"' data list --json
 is_json data list --json
 expect 0 'shapes: 5000 training images, 3 x 16 x 16' data check shapes --side 16
+expect 2 '--json: only for data list' data check shapes --json
+expect 2 '--data-dir nowhere: no such folder' data check mnist --data-dir nowhere
 
 mkdir no-curl && : >no-curl/libcurl.so.4
 LD_LIBRARY_PATH=no-curl expect 1 'fetching needs libcurl: ' data fetch mnist --data-dir fetched
@@ -155,7 +157,7 @@ expect 1 "jempp data check 'folder:$PWD/all bad' lists all such pictures" train 
 mkdir alone && cp -r "all bad/b" alone
 expect 1 "folder:$PWD/alone: 1 class ('b'), expected at least 2" train --data folder:alone --batch 1 --norm none --out norun
 mkdir -p scarce/{a,b,c,d,e,f} && for d in scarce/*; do cp grid.png $d/1.png; done && cp grid.png scarce/a/2.png
-expect 1 "has 1 training image(s), and none is left to train on: expected more of them, fewer --valid-images" \
+expect 1 "has no image left to train on, of 1: expected more of them, fewer --valid-images, or --start gaussian" \
     train $net --data folder:scarce --batch 2 --buffer 4 --threads 1 --out norun
 expect 1 'alone/b: 2 pictures but no subfolder, expected one per class' data check folder:alone/b
 
@@ -170,6 +172,9 @@ expect 2 "--train-images 17: folder:$PWD/own has 20 training images, of which 16
     train $net --data folder:own --train-images 17 --out held-out
 expect 0 '16 training, 4 validation' train $net --data folder:own --preset demo --iterations 1 --batch 4 --px none --threads 1 \
     --out as-preset                             # which says train-images = 20000
+expect 2 '--side 16: the images of cifar-file:' train --data "cifar-file:$(head -c 30730 /dev/zero >zero.bin; echo zero.bin)" \
+    --side 16 --out held-out
+expect 2 '--channels 1: the images of shapes have 3; --channels is for folder:' train $net --data shapes --channels 1 --out held-out
 expect 2 'own: a folder; expected folder:own' train --data own --out held-out
 expect 0 'own-run: 2 steps' train $net --data folder:own --iterations 2 --batch 4 --px none --valid-images 4 --threads 1 --out own-run
 grep -qF "\"folder:$PWD/own\"" own-run/run.json || bad "the run does not store the absolute path"

@@ -473,6 +473,10 @@ static char *data_fetch_text(const Config *c, const char *name, const Events *ev
 static char *data_text(const JemppOptions *o, const Events *ev, Err *err) {
     const char *what = jempp_file(o, 0), *name = jempp_file(o, 1);
     if (what && !strcmp(what, "list") && !name) return data_list_text(&o->cfg, err);
+    if (o->cfg.json && what) {
+        err_set(err, ERR_ARG, "--json: only for data list");
+        return NULL;
+    }
     if (what && !strcmp(what, "check") && o->n_file == 2)
         return data_check_text(&o->cfg, name, ev, err);
     if (what && !strcmp(what, "fetch") && o->n_file == 2)

@@ -244,7 +244,7 @@ static int class_names(Set *s, const Known *k, const char *folder, Err *err) {
 
 static int load_known(Set *s, const Known *k, Half half, const DataOpts *o, Err *err) {
     const char *dir = o->dir;
-    if (dir && !dir_exists(dir)) return err_set(err, ERR_ARG, "%s: no such folder", dir);
+    if (dir && !dir_exists(dir)) return err_set(err, ERR_ARG, "--data-dir %s: no such folder", dir);
     const Places p = places(dir);
     const FoundSet f = find_half(k, half, &p);
     if (f.missing) return say_missing(k, half, &p, &f, err);

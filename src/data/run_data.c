@@ -20,6 +20,14 @@ static int check_new(const Config *c, const Set *all, Err *err) {
     if (all->classes < 2)
         return err_set(err, ERR_DATA, "%s: 1 class ('%s'), expected at least 2", all->name,
                        all->class_name[0]);
+    if (c->side && c->side != all->side && config_asked(c, "side"))
+        return err_set(err, ERR_ARG,
+                       "--side %d: the images of %s are %d x %d; --side is for folder: and shapes",
+                       c->side, all->name, all->side, all->side);
+    if (c->channels && c->channels != all->c && config_asked(c, "channels"))
+        return err_set(err, ERR_ARG,
+                       "--channels %d: the images of %s have %d; --channels is for folder:",
+                       c->channels, all->name, all->c);
     if (valid < (size_t)c->valid_images && config_asked(c, "valid-images"))
         return err_set(err, ERR_ARG,
                        "--valid-images %d: %s has %zu training images, of which at most a fifth "
@@ -44,12 +52,11 @@ static int check_classes(const Config *c, const Set *all, const Set *train, Err 
     const int chains = c->px != PX_NONE || c->pxy_weight > 0;
     for (int k = 0; chains && c->start == START_INFORMATIVE && k < all->classes; k++)
         if (!images_of(train, k))
-            return err_set(
-                err, ERR_DATA,
-                "%s: class '%s' has %zu training image(s), and none is left to train on: "
-                "expected more of them, fewer --valid-images%s, or --start gaussian",
-                all->name, all->class_name[k], images_of(all, k),
-                c->train_images ? ", more --train-images" : "");
+            return err_set(err, ERR_DATA,
+                           "%s: class '%s' has no image left to train on, of %zu: expected more of "
+                           "them, fewer --valid-images%s, or --start gaussian",
+                           all->name, all->class_name[k], images_of(all, k),
+                           c->train_images ? ", more --train-images" : "");
     return 0;
 }
 
