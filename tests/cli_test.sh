@@ -534,6 +534,10 @@ if command -v python3 >/dev/null; then
     cp both/table.md table.md
     compare >out 2>err || bad "compare.py: exit code $? for runs that are complete"
     cmp -s out table.md && cmp -s both/table.md table.md || bad "compare.py: another table from the same runs"
+    python3 "$here/../tools/compare.py" --jempp nowhere --out cmp --vary px=clean >out 2>err
+    [ $? = 2 ] && grep -q 'error: --jempp nowhere: no such program' err && [ ! -e cmp ] || bad "compare.py without a program"
+    python3 "$here/../tools/compare.py" --jempp "$jempp" --out cmp --vary px=frob -- --data shapes >out 2>err
+    [ $? = 1 ] && grep -q "^jempp: --px: found 'frob', expected one of" err || bad "compare.py does not say why a run failed"
     python3 "$here/../tools/compare.py" --jempp "$jempp" --out fails --vary preset=softmax -- --data shapes --side 16 \
         --model wrn-10-1 --batch 16 --train-images 200 --iterations 3 --threads 1 --retries 0 --loss-limit 1 >out 2>err
     grep -qE '^\| softmax \| 95\.8 \| 0\.0 \| 0 \| – \| 0 \| [0-9]+ \| – \|' out || bad "compare.py: no row of a run that diverged"

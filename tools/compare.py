@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,12 +33,15 @@ def arguments():
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--seconds", type=float, default=0)
     p.add_argument("--fid", metavar="WEIGHTS", help="Inception weights, as for jempp eval --inception")
-    p.add_argument("--jempp", default=os.environ.get("JEMPP", "build/jempp"))
+    built = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "jempp")
+    p.add_argument("--jempp", default=os.environ.get("JEMPP", os.path.relpath(built)))
     p.add_argument("train", nargs="*", metavar="-- train options")
     a = p.parse_args()
     for v in a.vary:
         if not v.partition("=")[2]:
             p.error(f"--vary: found '{v}', expected OPTION=A,B,...")
+    if not shutil.which(a.jempp):
+        p.error(f"--jempp {a.jempp}: no such program; make builds it")
     return a
 
 
@@ -51,6 +55,13 @@ def settings(vary):
 def call(command, log):
     with open(log, "ab") as f:
         return subprocess.run(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL).returncode
+
+
+def fail(run, code, log):
+    """Ends with the last line that the program wrote: its error."""
+    with open(log, errors="replace") as f:
+        said = [line for line in f if line.strip()]
+    sys.exit(f"{run}: exit code {code}; see {log}" + (f"\n{said[-1].strip()}" if said else ""))
 
 
 def folder(a, setting, seed):
@@ -72,9 +83,11 @@ def iterations(a, setting, seeds):
     if "--px" not in given:
         sys.exit("--seconds: expected --px too, as train and bench have different defaults")
     options = [x for k in decisive if f"--{k}" in given for x in (f"--{k}", given[f"--{k}"])]
-    out = subprocess.run([a.jempp, "bench", "--iterations", "50", "--json"] + options, check=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-    return ["--iterations", str(int(1000 * a.seconds / json.loads(out)["iteration_ms"]))]
+    bench = subprocess.run([a.jempp, "bench", "--iterations", "50", "--json"] + options,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if bench.returncode:
+        sys.exit(bench.stderr.decode(errors="replace").strip().rpartition("\n")[2])
+    return ["--iterations", str(int(1000 * a.seconds / json.loads(bench.stdout)["iteration_ms"]))]
 
 
 def train(a, setting, seed, length):
@@ -85,9 +98,10 @@ def train(a, setting, seed, length):
         os.makedirs(run, exist_ok=True)
         options = [x for k, v in setting for x in (f"--{k}", v)]
         options = ["--resume"] if begun(run) else a.train + options + ["--seed", seed] + length
-        code = call([a.jempp, "train", "--out", run] + options, os.path.join(run, "train.txt"))
+        log = os.path.join(run, "train.txt")
+        code = call([a.jempp, "train", "--out", run] + options, log)
         if code not in (0, 3):
-            sys.exit(f"{run}: exit code {code}; see {run}/train.txt")
+            fail(run, code, log)
         with open(done, "w") as f:
             f.write(f"{code}\n")
         print(os.path.basename(run), "diverged for good" if code else "trained", flush=True)
@@ -99,10 +113,10 @@ def evaluate(a, run, model, kind, options):
     out = os.path.join(run, kind)
     path = os.path.join(out, "eval.json")
     if not os.path.exists(path):
-        code = call([a.jempp, "eval", os.path.join(run, model), "--out", out] + options,
-                    os.path.join(run, "eval.txt"))
+        log = os.path.join(run, "eval.txt")
+        code = call([a.jempp, "eval", os.path.join(run, model), "--out", out] + options, log)
         if code:
-            sys.exit(f"{run}: exit code {code}; see {run}/eval.txt")
+            fail(run, code, log)
     with open(path) as f:
         return json.load(f)["tasks"]
 
