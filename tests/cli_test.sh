@@ -469,6 +469,9 @@ cp -r few torn && truncate -s -10 torn/log.tsv
 expect 0 'torn/report.html: written' report torn
 cp -r fast 'my run'
 expect 0 "not evaluated yet: run jempp eval 'my run'" report 'my run'
+mkdir 'my run/report.html.tmp' && rm 'my run/report.html'       # even root cannot write there
+expect 1 '(--out FILE.html writes elsewhere)' report 'my run'
+rmdir 'my run/report.html.tmp'
 rm 'my run/best.safetensors'
 expect 0 'not evaluated yet: the run has no model yet' report 'my run'
 

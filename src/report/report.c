@@ -623,7 +623,8 @@ char *report_write(const char *dir, const char *out, Err *err) {
     p.out = open_memstream(&text, &n);
     int rc = p.out ? put_page(&p, err) : -1;
     if (!p.out || fclose(p.out)) rc = err_set(err, ERR_MEM, "out of memory for the report");
-    if (!rc) rc = write_page(path, text, n, err);
+    if (!rc && (rc = write_page(path, text, n, err)) && !out[0])
+        err_append(err, " (--out FILE.html writes elsewhere)");
     if (!rc && !out[0] && !p.no_plot.kind) rc = report_pictures(dir, err);
     if (!rc) said = what_was_done(&p, path, err);
     free(text);
