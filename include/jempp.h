@@ -149,6 +149,8 @@ JEMPP_API int    jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents
                               float *images, int *class_of, JemppErr *err);
 // Fails unless the path ends in .png or .webp and, without force, holds no other kind of file yet.
 JEMPP_API int    jempp_check_picture(const char *path, int force, JemppErr *err);
+// The same for the option animation: it ends in .webp.
+JEMPP_API int    jempp_check_animation(const char *path, int force, JemppErr *err);
 // Writes a grid of images as PNG or WebP, by the path's suffix.
 JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
                                   const char *path, JemppErr *err);

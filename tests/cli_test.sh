@@ -196,7 +196,7 @@ expect 2 'liar.png: exists and is not a PNG file; --force overwrites it' sample 
 cmp -s liar.png kept.safetensors || bad "a model was overwritten"
 expect 0 'liar.png: 10 images' sample run --from centres --out liar.png --force
 expect 0 'liar.png: 10 images' sample run --from centres --out liar.png
-expect 2 'kept.safetensors: expected a name that ends in .png or .webp' sample run --count 1 --steps 1 --animation kept.safetensors
+expect 2 'kept.safetensors: expected a name that ends in .webp' sample run --count 1 --steps 1 --animation kept.safetensors
 expect 0 'one/: 10 images' sample run --from centres --out one/
 [ "$(ls one | tr '\n' ' ')" = "$(printf '%06d.png ' {0..9})" ] || bad "single images are $(ls one)"
 expect 0 'all.npz: 10 images' sample run --from centres --out all.npz

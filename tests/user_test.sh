@@ -140,4 +140,15 @@ expect 1 'page.html: exists and is not a folder' sample run --count 3 --steps 1 
 ! grep -q 'images$' err || bad "sample drew before it looked where to write"
 expect 2 'page.png: exists and is not a PNG file; --force overwrites it' sample run --from centres --out "$(cp page.html page.png; echo page.png)"
 
+# ---- what else a stranger met
+cp "$pictures/cat.png" a.png && cp a.png -- -dash.png
+expect 2 '-dash.png: no such option; ./-dash.png names the file' predict run -dash.png
+expect 2 '-x: no such option; options begin with two dashes' predict run -x
+expect 0 '-dash.png ' predict run -- -dash.png
+expect 2 'a.png: is a PNG picture, expected an image set: cifar10, ' eval run --tasks acc --data a.png --out no
+expect 2 'a.png: is a PNG picture, expected an image set: cifar10, ' fid a.png a.png --inception run/best.safetensors
+expect 2 '--animation chain.png: expected a name that ends in .webp' sample run --count 1 --steps 1 --animation chain.png
+expect 2 '--out and --animation name the same file' sample run --count 1 --steps 1 --out a.webp --animation a.webp
+expect 2 'samples without steps: from = starts' sample run --steps 0
+
 [ "$failed" = 0 ]

@@ -1,5 +1,6 @@
 // api.c - the public header's part around the model: options, events, info, bench, data.
 #include "api/api.h"
+#include "base/file_kind.h"
 #include "base/version.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -156,8 +157,10 @@ static int set_layer(JemppOptions *o, int layer, int argc, char **argv, Err *err
         } else if (!strcmp(argv[i], "--")) {
             only_files = 1;
         } else if (argv[i][1] != '-') {
-            return err_set(err, ERR_ARG, "%s: no such option; options begin with two dashes",
-                           argv[i]);
+            return err_set(err, ERR_ARG,
+                           file_kind(argv[i]) ? "%s: no such option; ./%s names the file"
+                                              : "%s: no such option; options begin with two dashes",
+                           argv[i], argv[i]);
         } else {
             if (take(&a, argv + i, argc - i, o->command->bit, err)) return -1;
             if (layer_of(a.name) == layer &&

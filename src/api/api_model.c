@@ -209,6 +209,11 @@ int jempp_check_picture(const char *path, int force, JemppErr *err) {
     return output_picture(path, force, &e) ? api_fail(err, &e) : 0;
 }
 
+int jempp_check_animation(const char *path, int force, JemppErr *err) {
+    Err e = { 0 };
+    return output_animation(path, force, &e) ? api_fail(err, &e) : 0;
+}
+
 int jempp_is_images(const char *path) { return output_is_images(path); }
 
 int jempp_check_images(const char *path, int force, JemppErr *err) {

@@ -166,7 +166,9 @@ static void put_file(FILE *f, const Info *in) {
     if (!isnan(m->threshold))
         fprintf(f, "  %-16s %.4g (out of distribution: log p(x) + c below it)\n", "threshold",
                 (double)m->threshold);
-    else fprintf(f, "  %-16s none: images are not classed as in or out of distribution\n", "threshold");
+    else
+        fprintf(f, "  %-16s none: images are not classed as in or out of distribution\n",
+                "threshold");
     if (m->n_group)
         fprintf(f, "  %-16s a Gaussian of rank %d%s\n", "chain starts", m->rank,
                 m->n_group > 1 ? " per class" : "");

@@ -54,6 +54,12 @@ int output_picture(const char *path, int force, Err *err) {
     return file_writable(path, err);
 }
 
+int output_animation(const char *path, int force, Err *err) {
+    if (!ends_with(path, ".webp"))
+        return err_set(err, ERR_ARG, "--animation %s: expected a name that ends in .webp", path);
+    return output_picture(path, force, err);
+}
+
 static int is_folder(const char *path) {
     struct stat st;
     const size_t n = strlen(path);

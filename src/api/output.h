@@ -6,6 +6,7 @@
 
 // Pictures end in .png or .webp.
 int output_picture(const char *path, int force, Err *err);
+int output_animation(const char *path, int force, Err *err);         // ends in .webp
 // Images one by one: FILE.npz, or a folder, with / at its end or existing.
 int output_is_images(const char *path);
 // Statistics for FID: an npz file.

@@ -46,11 +46,13 @@ static int sample(Jempp *j, const JemppOptions *o) {
     jempp_get(o, "out", out, sizeof out);
     jempp_get(o, "animation", animation, sizeof animation);
     if (!out[0]) snprintf(out, sizeof out, "samples.png");
+    if (!strcmp(out, animation))
+        return cli_fail(&(JemppErr){ JEMPP_ERR_ARG, "--out and --animation name the same file" });
     const int n = jempp_n_samples(j, o, &err), force = cli_int(o, "force");
     if (n < 0) return cli_fail(&err);
     if ((jempp_is_images(out) ? jempp_check_images(out, force, &err)
                               : jempp_check_picture(out, force, &err)) ||
-        (animation[0] && jempp_check_picture(animation, force, &err)))
+        (animation[0] && jempp_check_animation(animation, force, &err)))
         return cli_fail(&err);
     const size_t side = (size_t)jempp_side(j), one = (size_t)jempp_channels(j) * side * side;
     float *images = malloc((size_t)n * one * sizeof *images);

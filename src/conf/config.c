@@ -453,7 +453,8 @@ static int check_chains(const Config *c, Err *err) {
     if (!c->steps)
         return err_set(
             err, ERR_ARG,
-            "steps = 0: log p(x) is learned from chains of 1 step or more (or px = none)");
+            "steps = 0: chains take 1 step or more (training without chains: px = none; samples "
+            "without steps: from = starts)");
     if (c->steps_max && c->steps_max <= c->steps)
         return err_set(err, ERR_ARG, "steps-max = %d: expected more than steps = %d, or 0",
                        c->steps_max, c->steps);

@@ -1,6 +1,7 @@
 // data.c - see data.h: which sets are known, where they are looked for, and parts of sets.
 #include "data/data.h"
 #include "base/file.h"
+#include "base/file_kind.h"
 #include "base/rng.h"
 #include "data/formats.h"
 #include <stdio.h>
@@ -278,6 +279,15 @@ int set_named(const char *name) {
 const char set_names[] = "cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, folder:DIR and "
                          "cifar-file:FILE";
 
+static int no_such_set(const char *name, Err *err) {
+    const char *kind = file_kind(name);
+    if (!kind) return err_set(err, ERR_ARG, "%s: no such image set; there are %s", name, set_names);
+    if (dir_exists(name))
+        return err_set(err, ERR_ARG, "%s: a folder; expected folder:%s for pictures of your own",
+                       name, name);
+    return err_set(err, ERR_ARG, "%s: is %s, expected an image set: %s", name, kind, set_names);
+}
+
 static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err) {
     if (snprintf(s->name, sizeof s->name, "%s", name) >= (int)sizeof s->name)
         return err_set(err, ERR_ARG, "%s: name too long, at most %zu bytes", name,
@@ -303,11 +313,7 @@ static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err
         snprintf(s->from, sizeof s->from, "%s", path);
         return read_cifar_any(s, path, err);
     }
-    if (strcmp(name, "shapes") != 0 && dir_exists(name))
-        return err_set(err, ERR_ARG, "%s: a folder; expected folder:%s for pictures of your own",
-                       name, name);
-    if (strcmp(name, "shapes"))
-        return err_set(err, ERR_ARG, "%s: no such image set; there are %s", name, set_names);
+    if (strcmp(name, "shapes")) return no_such_set(name, err);
     snprintf(s->from, sizeof s->from, "drawn in memory");
     return draw_shapes(s, half, o, err);
 }
