@@ -110,7 +110,7 @@ stopped() {     # stopped WORDS ARG...: what it says after SIGINT
 }
 stopped 'stopped: [0-9]+ of 3000 images are done'
 stopped 'stopped: [0-9]+ of at least 3000 images are done' ten
-stopped 's.csv: [0-9]+ of 3000 images; stopped before the end' --out s.csv
+stopped 's.csv.* [0-9]+ of 3000 images' --out s.csv
 
 # ---- hints are options of the command that was called
 expect 2 '--stpes: no such option; jempp predict --help lists them' predict run a.png --stpes 5
@@ -150,5 +150,12 @@ expect 2 'a.png: is a PNG picture, expected an image set: cifar10, ' fid a.png a
 expect 2 '--animation chain.png: expected a name that ends in .webp' sample run --count 1 --steps 1 --animation chain.png
 expect 2 '--out and --animation name the same file' sample run --count 1 --steps 1 --out a.webp --animation a.webp
 expect 2 'samples without steps: from = starts' sample run --steps 0
+mkdir -p folder.csv folder.pt folder.html
+for force in '' --force; do
+    expect 2 'folder.csv: is a folder, expected the name of a file' predict run a.png --out folder.csv $force
+    ! grep -q images err || bad "predict computed before it looked where to write"
+    expect 2 'folder.pt: is a folder, expected the name of a file' export run folder.pt $force
+    expect 2 'folder.html: is a folder, expected the name of a file' report run --out folder.html $force
+done
 
 [ "$failed" = 0 ]

@@ -31,7 +31,14 @@ static int begins(const char *path, unsigned char head[12]) {
     return 1;
 }
 
+static int is_folder(const char *path) {
+    struct stat st;
+    const size_t n = strlen(path);
+    return (n && path[n - 1] == '/') || (!stat(path, &st) && S_ISDIR(st.st_mode));
+}
+
 static int refuse(const char *path, const char *kind, Err *err) {
+    if (is_folder(path)) return file_writable(path, err);
     return err_set(err, ERR_ARG, "%s: exists and is not %s; --force overwrites it", path, kind);
 }
 
@@ -58,12 +65,6 @@ int output_animation(const char *path, int force, Err *err) {
     if (!ends_with(path, ".webp"))
         return err_set(err, ERR_ARG, "--animation %s: expected a name that ends in .webp", path);
     return output_picture(path, force, err);
-}
-
-static int is_folder(const char *path) {
-    struct stat st;
-    const size_t n = strlen(path);
-    return (n && path[n - 1] == '/') || (!stat(path, &st) && S_ISDIR(st.st_mode));
 }
 
 int output_is_images(const char *path) { return ends_with(path, ".npz") || is_folder(path); }
@@ -95,15 +96,15 @@ int output_page(const char *path, int force, Err *err) {
     unsigned char head[12];
     if (!ends_with(path, ".html") && !ends_with(path, ".htm"))
         return err_set(err, ERR_ARG, "%s: expected a name that ends in .html", path);
-    if (force || !begins(path, head)) return 0;
-    return strncasecmp((const char *)head, "<!DOCTYPE ht", 12) ? refuse(path, "an HTML page", err)
-                                                               : 0;
+    if (!force && begins(path, head) && strncasecmp((const char *)head, "<!DOCTYPE ht", 12) != 0)
+        return refuse(path, "an HTML page", err);
+    return file_writable(path, err);
 }
 
 int output_model(const char *path, const char *source, int force, Err *err) {
     unsigned char head[12];
     ModelFormat type;
-    if (model_format(path, &type, err)) return -1;
+    if (model_format(path, &type, err) || file_writable(path, err)) return -1;
     if (force || !begins(path, head)) return 0;
     if (same_file(path, source))
         return err_set(err, ERR_ARG,

@@ -269,6 +269,8 @@ void writer_cancel(Writer *w) {
 }
 
 int file_writable(const char *path, Err *err) {
+    if (dir_exists(path))
+        return err_set(err, ERR_ARG, "%s: is a folder, expected the name of a file", path);
     Writer w = writer_open(path);
     const int rc = w.failed ? err_set(err, w.err.kind, "%s", w.err.msg) : 0;
     writer_cancel(&w);

@@ -160,7 +160,11 @@ static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
     JemppEvents ev = cli_events();
     const int failed = jempp_predict_files(j, o, &ev, &r, &err);
     jempp_terminal_close(&ev);
-    if (failed) return cli_fail(&err);
+    if (failed && cli_stopped() && r.total)
+        fprintf(stderr, "jempp: %s is not written: stopped: %llu of %llu images are done\n", out,
+                (unsigned long long)r.images, (unsigned long long)r.total);
+    else if (failed) return cli_fail(&err);
+    if (failed) return EXIT_FAILED;
     printf("%s: %llu", out, (unsigned long long)r.images);
     if (r.stopped) printf(" of %llu", (unsigned long long)r.total);
     printf(" images");
