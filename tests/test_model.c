@@ -317,8 +317,7 @@ static void fitted_steps_do_not_depend_on_earlier_calls(void **state) {
     static const char *const seed[] = { "1", "2", "2" }, *const batch[] = { "4", "4", "2" };
     float image[3 * 3 * 8 * 8];
     Model kept, fresh;
-    spoil("options", "start = uniform\nbatch = 4\nsteps = 2\nreinit = 0.5\nstep-size = 20\n",
-          NULL);
+    spoil("options", "start = uniform\nbatch = 4\nsteps = 2\nreinit = 0.5\nstep-size = 20\n", NULL);
     OK(open_model(&kept, bad, err));
     for (size_t i = 0; i < LEN(seed); i++) {
         Config use;

@@ -1,16 +1,9 @@
 // cpu_tune.c - choices between kernels that were made by timing: as text, and in a cache file.
 #include "dev/cpu.h"
+#include "dev/tune_cache.h"
 #include <ctype.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
-enum { MAX_LINE = 96, MAX_CACHE = 1 << 20 };
+enum { MAX_LINE = 96 };
 
 // ---- as text: lines "fwd 32x32 16-160 k3 s1 p1 = winograd" --------------------------------------
 
@@ -75,66 +68,23 @@ static void processor_name(char *dst, size_t n) {
     dst[used] = 0;
 }
 
-static char *cache_name(const Dev *dev) {
-    char path[1024], processor[128], version[32];
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    const int own = xdg && *xdg;
-    if (!own && !(home && *home)) return NULL;
+static char *cache_path(const Dev *dev) {
+    char file[256], processor[128], version[32];
     processor_name(processor, sizeof processor);
     cpu_dnn_version(version, sizeof version);
-    const int n =
-        snprintf(path, sizeof path, "%s%s/jempp/cpu-%s%s-%d-%s.txt", own ? xdg : home,
-                 own ? "" : "/.cache", processor, cpu_of(dev)->k->isa, dev->threads, version);
-    return n < (int)sizeof path ? strdup(path) : NULL;
+    snprintf(file, sizeof file, "cpu-%s%s-%d-%s.txt", processor, cpu_of(dev)->k->isa, dev->threads,
+             version);
+    return tune_cache_path(file);
 }
 
-static void cache_add(char **choices, const char *path) {
-    FILE *f = path ? fopen(path, "r") : NULL;
-    char *text = f ? malloc(MAX_CACHE) : NULL;
-    if (text) {
-        text[fread(text, 1, MAX_CACHE - 1, f)] = 0;
-        (void)choices_read(choices, text);
-    }
-    free(text);
-    if (f) fclose(f);
-}
-
-// A cache that cannot be read or written costs time and nothing else.
 void cpu_cache_read(Dev *dev) {
     Cpu *cpu = cpu_of(dev);
-    cpu->cache = cache_name(dev);
-    cache_add(&cpu->cached, cpu->cache);
+    cpu->cache = cache_path(dev);
+    char *text = tune_cache_read(cpu->cache);
+    (void)choices_read(&cpu->cached, text);
+    free(text);
 }
 
-// The folder of the cache, made where it is missing and locked, or -1. A lock that others keep for
-// a second is not waited for.
-static int cache_lock(char *path) {
-    char *last = strrchr(path, '/');
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(path, 0777);
-        *slash = '/';
-    }
-    *last = 0;
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    *last = '/';
-    const struct timespec nap = { .tv_nsec = 10000000 };
-    for (int i = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && i < 100; i++) nanosleep(&nap, NULL);
-    return fd;
-}
-
-// What other processes have added since it was read stays, and counts more: they have used it.
 void cpu_cache_write(const Cpu *cpu) {
-    char tmp[1100], *all = NULL;
-    if (!cpu->cache || !cpu->timed || !cpu->cached) return;
-    const int lock = cache_lock(cpu->cache);
-    cache_add(&all, cpu->cache);
-    snprintf(tmp, sizeof tmp, "%s.%d.tmp", cpu->cache, (int)getpid());
-    FILE *f = choices_read(&all, cpu->cached) ? NULL : fopen(tmp, "w");
-    if (f) {
-        const int bad = fputs(all, f) < 0;
-        if (fclose(f) || bad || rename(tmp, cpu->cache)) remove(tmp);
-    }
-    if (lock >= 0) close(lock);
-    free(all);
+    if (cpu->cache && cpu->timed && cpu->cached) tune_cache_write(cpu->cache, cpu->cached);
 }

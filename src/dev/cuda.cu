@@ -1,10 +1,7 @@
 // cuda.cu - the cuda device: opening, memory, choices made by timing, recording. A module (see
 // backend.h).
 #include "dev/cuda.cuh"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include "dev/tune_cache.h"
 
 // ---- failures ----------------------------------------------------------------------------------
 
@@ -304,10 +301,8 @@ static void choices_read(Dev *dev, const char *text) {
     }
 }
 
-static char *cache_name(const char *gpu) {
-    char name[256], version[32], path[1024];
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (!(xdg && *xdg) && !(home && *home)) return NULL;
+static char *cache_path(const char *gpu) {
+    char name[128], version[32], file[256];
     size_t n = 0;
     for (; *gpu && n < sizeof name - 1; gpu++)
         if (strchr("-_.", *gpu) || (*gpu >= '0' && *gpu <= '9') ||
@@ -315,40 +310,21 @@ static char *cache_name(const char *gpu) {
             name[n++] = *gpu;
     name[n] = 0;
     cuda_conv_version(version, sizeof version);
-    const int own = xdg && *xdg;
-    const int len = snprintf(path, sizeof path, "%s%s/jempp/cuda-%s-%s.txt", own ? xdg : home,
-                             own ? "" : "/.cache", name, version);
-    return len < (int)sizeof path ? strdup(path) : NULL;
+    snprintf(file, sizeof file, "cuda-%s-%s.txt", name, version);
+    return tune_cache_path(file);
 }
 
 static void cache_read(Dev *dev) {
-    enum { MOST = 1 << 20 };
     Cuda *cuda = cuda_of(dev);
-    FILE *f = cuda->cache ? fopen(cuda->cache, "r") : NULL;
-    char *text = f ? (char *)malloc(MOST) : NULL;
-    if (text) {
-        text[fread(text, 1, MOST - 1, f)] = 0;
-        choices_read(dev, text);
-    }
+    char *text = tune_cache_read(cuda->cache);
+    choices_read(dev, text);
     free(text);
-    if (f) fclose(f);
     cuda->tuning_new = 0;
 }
 
-// A cache that cannot be written costs the next start some time and nothing else.
 static void cache_write(const Cuda *cuda) {
-    char tmp[1100];
-    if (!cuda->cache || !cuda->tuning_new || !cuda->tuning) return;
-    for (char *slash = strchr(cuda->cache + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(cuda->cache, 0777);
-        *slash = '/';
-    }
-    snprintf(tmp, sizeof tmp, "%s.tmp", cuda->cache);
-    FILE *f = fopen(tmp, "w");
-    if (!f) return;
-    const int bad = fputs(cuda->tuning, f) < 0;
-    if (fclose(f) || bad || rename(tmp, cuda->cache)) remove(tmp);
+    if (cuda->cache && cuda->tuning_new && cuda->tuning)
+        tune_cache_write(cuda->cache, cuda->tuning);
 }
 
 static const char *tuning(Dev *dev) {
@@ -442,7 +418,7 @@ static void cuda_open(Dev *dev, const DevOpts *o) {
              prop.name, cuda->sms, (double)prop.totalGlobalMem / 0x1p30, version,
              dev->be.precision[o->precision]);
     choices_read(dev, o->tuning);
-    cuda->cache = cache_name(prop.name);
+    cuda->cache = cache_path(prop.name);
     cache_read(dev);
     cuda_norm_start(dev);
     cuda_conv_start(dev);

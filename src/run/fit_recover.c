@@ -83,8 +83,8 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     run_say(r,
             "diverged near step %" PRIu64 ": %s; rolling back to step %" PRIu64
             " with a new random stream%s (retry %d of %d)",
-            at, reasons[reason], r->t.step,
-            in_a_row > 1 ? " and half the learning rate" : "", attempt, r->cfg.retries);
+            at, reasons[reason], r->t.step, in_a_row > 1 ? " and half the learning rate" : "",
+            attempt, r->cfg.retries);
     r->log.next = r->t.step;
     return comm_agree(r->comm, run_save(r, err), err) ||
            comm_agree(r->comm, run_writes(r) ? train_log_open(&r->log, r->out, r->t.step, err) : 0,

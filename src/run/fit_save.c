@@ -37,8 +37,8 @@ int run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err) {
     Config now = old;
     config_take(&now, &r->cfg);
     if (config_same_run(&old, &now, err)) return -1;
-    r->new_length = now.epochs != old.epochs || now.iterations != old.iterations ||
-                    now.minutes != old.minutes;
+    r->new_length =
+        now.epochs != old.epochs || now.iterations != old.iterations || now.minutes != old.minutes;
     // these belong to this call, not to the run
     now.resume = 1;
     snprintf(now.out, sizeof now.out, "%s", r->cfg.out);
