@@ -206,8 +206,8 @@ for out in nowhere/x.png nowhere/x.npz; do
     expect 1 "$out: No such file or directory" sample run --count 64 --steps 20 --out $out
     ! grep -q '/64 images' err || bad "sample drew before it looked where to write: $out"
 done
-cp grid.png "$(printf 'an\033[31modd\nname.png')"
-expect 0 'an?[31modd?name.png  ' predict run an*name.png
+cp grid.png "$(printf 'an\033[31modd\n\302\233name.png')"
+expect 0 'an?[31modd???name.png  ' predict run an*name.png
 expect 2 'liar.npz: exists and is not an npz file' sample run --from centres --out liar.npz
 if python3 -c 'import numpy' 2>/dev/null; then
     python3 -c 'import numpy as np; a = np.load("all.npz")["arr_0"]

@@ -51,8 +51,11 @@ static void print_answer(Job *job, const JemppPrediction *a) {
                "p(y|x)", "log p(x)+c", "distribution");
     char file[1024];
     snprintf(file, sizeof file, "%s", a->file);
-    for (char *c = file; *c; c++)
-        if (iscntrl((unsigned char)*c)) *c = '?';           // it could steer the terminal
+    for (unsigned char *c = (unsigned char *)file; *c; c++) { // it could steer the terminal
+        const int c1 = c[0] == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
+        if (iscntrl(*c) || c1) *c = '?';
+        if (c1) c[1] = '?';
+    }
     job->file_width = wider(job->file_width, file);
     printf("%s%*s  %s%*s  %8.4f  %10.3f  %s\n", file, job->file_width - jempp_text_width(file), "",
            a->class_name, job->class_width - jempp_text_width(a->class_name), "", (double)a->p,

@@ -295,8 +295,8 @@ void trainer_broadcast(Trainer *t) {
 
 // ---- opening ---------------------------------------------------------------------------------
 
-// While f(x) - f(x_q) exceeds --px-margin all terms but the classifier's change sign, which brings
-// the two back together.
+// While f(x) - f(x_q) exceeds --px-margin the terms of p(x) and p(x, y) change sign, which brings
+// the two back together; those of the classifier and the penalty do not.
 static void reverse_px(Energy *e, real pyx, const StepState *now) {
     e->now = now;
     e->a_over = 2 * pyx - e->a;

@@ -47,7 +47,10 @@ static int fid_open(TrainRun *r, Err *err) {
     if (!r->fid) return err_set(err, ERR_MEM, "out of memory for FID");
     int open = features_open(&r->fid->net, r->comm, &r->cfg, err);
     if (!open) open = source_open(&s, r->cfg.data, &o, err);
-    if (comm_agree(r->comm, open, err)) return -1;
+    if (comm_agree(r->comm, open, err)) {
+        if (!open) source_close(&s);                        // another rank's failure
+        return -1;
+    }
     const int rc = feature_reference(&r->fid->reference, &r->fid->net, &s, r->ev, err);
     source_close(&s);
     return rc;

@@ -290,7 +290,10 @@ static int on_frame(void *ctx, int step, int steps, int n, const float *images,
         answer_begin(&j);
         json_put_int(&j, "step", step);
         json_put_int(&j, "steps", steps);
-        if (n && put_images(w, &j, n, images, class_of, &err)) return 1;
+        if (n && put_images(w, &j, n, images, class_of, &err)) {
+            free(json_finish(&j, NULL, NULL));
+            return 1;
+        }
         c->gone = answer_event(w->http, c->job->q, steps ? "frame" : "fitting", &j) != 0;
     }
     Job *batch[AT_ONCE];
