@@ -158,4 +158,12 @@ for force in '' --force; do
     expect 2 'folder.html: is a folder, expected the name of a file' report run --out folder.html $force
 done
 
+# ---- an evaluation that is stopped in its first task leaves no empty folder
+rm -f err
+"$jempp" eval run --tasks attack --attack-steps 5000 --threads 1 --out brief >out 2>err </dev/null &
+for _ in $(seq 300); do grep -q attacks err 2>/dev/null && break; sleep 0.1; done
+kill -INT $!
+wait $!
+[ $? = 130 ] && [ ! -e brief ] || bad "an evaluation that was stopped left a folder"
+
 [ "$failed" = 0 ]

@@ -270,11 +270,11 @@ char *eval_text(Model *m, const Config *use, const Events *ev, Err *err) {
     e->m = m;
     e->use = use;
     e->ev = ev;
-    const int unopened = comm_agree(m->comm, eval_open(e, err), err);
-    if (unopened && e->new_dir) (void)rmdir(e->dir);
-    const int rc = unopened || share_tasks(e, err) || run_tasks(e, err);
+    const int rc = comm_agree(m->comm, eval_open(e, err), err) || share_tasks(e, err) ||
+                   run_tasks(e, err);
     char *text = rc ? NULL : finish(e, err);
     if (rc) comm_quiet(m->comm, err);
+    if (rc && e->new_dir) (void)rmdir(e->dir);              // where nothing was written
     if (comm_rank(m->comm) && e->dir[0]) (void)nftw(e->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     eval_close(e);
     free(e);
