@@ -1,5 +1,5 @@
-// info.h - a network on paper: its ops, parameters, multiply-adds, and the memory of each mode; of a
-// model, what its file holds.
+// info.h - a network on paper: its ops, parameters, multiply-adds, and the memory of each mode; of
+// a model, what its file holds.
 #ifndef INFO_H
 #define INFO_H
 #include "run/model.h"

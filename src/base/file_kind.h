@@ -4,8 +4,8 @@
 #include "base/err.h"
 #include <stddef.h>
 
-// "a PNG picture", "a text file", ... by the first n bytes (the more the better, 512 are enough), or
-// NULL where they tell nothing.
+// "a PNG picture", "a text file", ... by the first n bytes (512 are enough), or NULL where they
+// tell nothing.
 const char *bytes_kind(const unsigned char *head, size_t n);
 // The same of what is at a path, which may also be "a folder", "a pipe", "an empty file", "a broken
 // link" or "a file of an unknown kind"; NULL where nothing is there.

@@ -234,8 +234,8 @@ const OptRow config_rows[] = {
     { "temperature", T_FLAG, AT(temperature), "off", 0, 1, NULL, EVAL, "evaluation",
       "fit the temperature on the run's validation images again; else use the model's" },
     { "input-noise", T_NUM, AT(input_noise), "0", 0, 10, NULL, EVAL, "evaluation",
-      "standard deviation of noise on the images of acc, ece and ood (published: 0.03), with pixels "
-      "in [-1, 1]" },
+      "standard deviation of noise on the images of acc, ece and ood (published: 0.03), with "
+      "pixels in [-1, 1]" },
     { "refine", T_INT, AT(refine), "0", 0, 10000, NULL, EVAL, "evaluation",
       "chain steps on noisy copies of an image before they are classified (acc, ece, attack)" },
     { "draws", T_INT, AT(draws), "5", 1, 1000, NULL, EVAL, "evaluation",

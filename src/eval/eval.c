@@ -270,8 +270,8 @@ char *eval_text(Model *m, const Config *use, const Events *ev, Err *err) {
     e->m = m;
     e->use = use;
     e->ev = ev;
-    const int rc = comm_agree(m->comm, eval_open(e, err), err) || share_tasks(e, err) ||
-                   run_tasks(e, err);
+    const int rc =
+        comm_agree(m->comm, eval_open(e, err), err) || share_tasks(e, err) || run_tasks(e, err);
     char *text = rc ? NULL : finish(e, err);
     if (rc) comm_quiet(m->comm, err);
     if (rc && e->new_dir) (void)rmdir(e->dir);              // where nothing was written

@@ -68,8 +68,8 @@ int  eval_ood_scores(Evaluation *e, const Set *set, double *score, Err *err);
 // n items of memory that lives as long as the results; NULL and err.
 void *eval_alloc(Evaluation *e, size_t n, size_t size, Err *err);
 
-// ---- the tasks. check_*: reads its options, before any image is read; prepare_*: loads its images,
-// before anything is computed.
+// ---- the tasks. check_*: reads its options, before any image is read; prepare_*: loads its
+// images, before anything is computed.
 int  task_acc(Evaluation *e, Err *err);            // eval_class.c
 int  check_temperature(Evaluation *e, Err *err);   // eval_data.c
 int  prepare_ece(Evaluation *e, Err *err);
