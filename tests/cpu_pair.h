@@ -1,6 +1,6 @@
 // cpu_pair.h - the cpu device and the reference device side by side: memory that begins as NaN and
 // has guard bytes behind it, equal numbers on both, comparison. Where the processor has bf16, all
-// that works on opaque activations can be tested with it: both devices get the same rounded numbers.
+// that works on opaque activations can be tested with it: both get the same rounded numbers.
 #ifndef CPU_PAIR_H
 #define CPU_PAIR_H
 #include "testing.h"
@@ -134,7 +134,9 @@ static inline void filling_is_zero(const Pair *t, const Tensor *x, const char *w
             }
 }
 
-static inline double tol_of(const Pair *t, double fp32, double bf16) { return t->half ? bf16 : fp32; }
+static inline double tol_of(const Pair *t, double fp32, double bf16) {
+    return t->half ? bf16 : fp32;
+}
 
 static inline void same_tensor(Pair *t, Tensor x[2], int plain, double tol, const char *what) {
     const size_t n = tensor_len(&x[0]);

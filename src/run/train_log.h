@@ -37,10 +37,10 @@ int  train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err);
 void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW],
                    double valid, double fid);
 void train_log_picture(TrainLog *log, const char *png);      // in the event file, at the last step
-// Writes all lines that were added. Where that fails they stay in memory, for the next try: the file
-// has whole lines and no gap.
+// Writes all lines that were added. Where that fails they stay in memory, for the next try: the
+// file has whole lines and no gap.
 int  train_log_flush(TrainLog *log, Err *err);
-int  train_log_flush_events(TrainLog *log, Err *err);        // after a failure it has no more events
+int  train_log_flush_events(TrainLog *log, Err *err);   // after a failure it has no more events
 void train_log_show(TrainLog *log);     // the same about once per second, for those who watch
 // Whether a process has the log of this run folder open.
 int  train_log_is_open(const char *dir);
