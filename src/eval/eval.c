@@ -236,7 +236,7 @@ static int share_tasks(Evaluation *e, Err *err) {
     const int bad = comm_agree(c, all ? 0 : err_set(err, ERR_MEM, "out of memory for ranks"), err);
     if (c && !bad) comm_gather(c, &e->wanted, all, sizeof *all);
     const int rc = bad ? bad : comm_check(c, err);
-    for (int r = 0; c && !rc && r < c->size; r++)
+    for (int r = 0; c && all && !rc && r < c->size; r++)
         for (TaskId id = 0; id < N_TASK; id++) {
             char line[80];
             if (!eval_wants(e, id) || all[r] >> id & 1) continue;
