@@ -47,7 +47,7 @@ check() {       # check FOLDER: a line for each offence; 1 where there is one
     }
 
     function library_header(path,    stem) {
-        if (path in standard || path ~ /^sys\//) return
+        if (path in standard || path ~ /^(sys|arpa|netinet)\//) return
         if (path ~ vendor || path ~ machine) { if (layer != "dev") bad("<" path "> belongs in dev"); return }
         stem = FILENAME
         sub(/\.[a-z]+$/, "", stem)
