@@ -27,6 +27,12 @@ PICTURE = open(arg.picture, "rb").read()
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+def whole_answer(got):
+    head, end, body = got.partition(b"\r\n\r\n")
+    size = re.search(rb"(?i)content-length: *(\d+)", head)
+    return bool(end and size and len(body) >= int(size[1]))
+
+
 class Server(serving.Server):
     """One that is asked."""
 
@@ -44,9 +50,9 @@ class Server(serving.Server):
         status, _, text = self.ask(method, path, body, headers)
         return status, json.loads(text)
 
-    def raw(self, data):
-        """What comes back for these bytes, b"" where the connection is closed without an answer."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=HANGS) as s:
+    def raw(self, data, wait=HANGS):
+        """The answer to these bytes; b"" where the connection is closed, or `wait` seconds pass, without one."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=wait) as s:
             got = b""
             try:
                 s.sendall(data)
@@ -54,7 +60,7 @@ class Server(serving.Server):
             except OSError:                                 # it has heard enough, and may have answered
                 pass
             try:
-                while part := s.recv(65536):
+                while not whole_answer(got) and (part := s.recv(65536)):
                     got += part
             except OSError:
                 pass
@@ -211,12 +217,14 @@ chunk = b"fffff\r\n" + bytes(0xfffff) + b"\r\n"
 endless = s.raw(b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 20 +
                 b"0\r\n\r\n")
 check("chunks without end", b" 413 " in endless[:20])
-for data in [b"", b"\r\n\r\n", b"GET", b"GET / HTTP/9.9\r\n\r\n", b"\x00\xff" * 500, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 9000,
-             b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
-             b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\nhalf",
-             b"POST /api/sample HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-             b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200)]:
-    got = s.raw(data)
+BROKEN = [b"", b"\r\n\r\n", b"GET", b"GET / HTTP/9.9\r\n\r\n", b"\x00\xff" * 500, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 9000,
+          b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+          b"POST /api/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\nhalf",
+          b"POST /api/sample HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+          b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200)]
+with concurrent.futures.ThreadPoolExecutor(len(BROKEN)) as pool:
+    answers = list(pool.map(lambda data: s.raw(data, 5), BROKEN))
+for data, got in zip(BROKEN, answers):
     check(f"{data[:24]!r}: {got[:30]!r}", got == b"" or got.startswith(b"HTTP/1."))
 
 # ---- many clients, and those that vanish or read nothing
