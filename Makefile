@@ -63,7 +63,7 @@ MODULE_NEAR := $(shell realpath -m --relative-to=$(BINDIR) $(MODULE_DIR))
 
 # ---- flags
 SETFLAGS.release := -O2
-SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+SETFLAGS.asan    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -DPOISON
 SETFLAGS.poison  := -O2 -DPOISON
 SETFLAGS.tsan    := -O1 -fno-omit-frame-pointer -fsanitize=thread
 SETFLAGS.double  := -O2 -DREAL=double
@@ -174,9 +174,10 @@ test: all tests
 
 # Poison is about the memory of devices, so it is for the tests that use one.
 POISONED := test_cpu test_cpu_dev test_inception test_ops test_net test_golden test_iterate test_train test_eval test_model
-# The sanitizers leave out tests that are mostly arithmetic and take minutes; TESTS=test_fidelity runs one.
-ARITHMETIC := test_fidelity test_inception docs_test
-SANITIZED  := $(filter-out $(ARITHMETIC),$(basename $(notdir $(wildcard tests/test_*.c tests/*_test.sh))))
+# The sanitizers, which come with poison, leave out tests that are mostly arithmetic and take minutes, or take the
+# ways of others; TESTS=test_fidelity runs one.
+UNWATCHED := test_fidelity test_inception test_chain_length docs_test learn_test upgrade_test
+SANITIZED := $(filter-out $(UNWATCHED),$(basename $(notdir $(wildcard tests/test_*.c tests/*_test.sh))))
 poison:
 	@$(MAKE) --no-print-directory SET=$@ TESTS="$(or $(TESTS),$(POISONED))" run
 asan:
@@ -337,7 +338,7 @@ clean:
 help:
 	@echo "make              the program and its modules, in build/"
 	@echo "make test         every test; TESTS=\"test_ops check_layers\" picks some"
-	@echo "make asan|poison  the same tests with sanitizers | with new device memory full of NaN"
+	@echo "make asan|poison  the same tests with sanitizers and new device memory full of NaN | the latter alone"
 	@echo "make tsan         the tests of the thread that writes checkpoints, with the thread sanitizer"
 	@echo "make page         the live page in a headless chromium; screenshots in build/page"
 	@echo "make fuzz         every reader of files on made-up ones, T=10 seconds each; READERS=\"png idx\" picks some"

@@ -390,7 +390,7 @@ static void compare_apgd(const char *device, int targets) {
 static void apgd_equals_autoattacks(void **state) {
     (void)state;
     const int cpu = has_device("cpu");
-    if (cpu) compare_apgd("cpu", APGD_TARGETS);
+    if (cpu) compare_apgd("cpu", SANITIZED ? 0 : APGD_TARGETS);
     if (has_device("cuda")) compare_apgd("cuda", APGD_TARGETS);
     if (!cpu) compare_apgd("ref", 0);                       // slow
 }
@@ -407,21 +407,19 @@ static void an_apgd_curve_falls_below_pgds(void **state) {
     Fixture f;
     set_up_uneven(&f);
     const Bytes set = upload(&f);
-    const double radius[] = { 0, 8 / 255.0, 12 / 255.0 };
+    const double radius[] = { 0, 8 / 255.0 };
     AttackPlan a = { .steps = 10, .restarts = 1, .random_start = 1 };
-    double pgd[3], apgd[3], often[3];
-    const int n = SANITIZED ? 2 : 3;
+    double pgd[2], apgd[2], often[2];
+    const int n = 2;
     OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, n, 1, NULL, pgd, err));
     a.method = METHOD_APGD;
     OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, n, 1, NULL, apgd, err));
     a.restarts = 2;
     OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, n, 1, NULL, often, err));
     assert_close(apgd[0], pgd[0], 0);
-    for (int i = 1; i < n; i++) {
-        assert_true(apgd[i] < apgd[i - 1]);
-        assert_true(apgd[i] <= pgd[i]);
-        assert_true(often[i] <= apgd[i]);
-    }
+    assert_true(apgd[1] < apgd[0]);
+    assert_true(apgd[1] <= pgd[1]);
+    assert_true(often[1] <= apgd[1]);
     let_go(&f, set);
     tear_down(&f);
 }
