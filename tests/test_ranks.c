@@ -226,6 +226,9 @@ static void gradients_of_parts(Run *run, Trainer *t) {
     Comm *comm = t->comm;
     const size_t n = t->net.n_w;
     real *own = malloc(n * sizeof *own), *all = malloc(n * (size_t)run->ranks * sizeof *all);
+    const StepInput in = { .first = (uint32_t)t->first };   // what trainer_advance begins with
+    (void)replay_ready(&t->replay, t->step);
+    t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
     gather_batches(t);
     replay_take(&t->replay, t->sampled->x, t->state);
     t->comm = NULL;                                          // this rank's part alone
