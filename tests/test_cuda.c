@@ -783,6 +783,27 @@ static Set small_set(void) {
     return set;
 }
 
+// A trainer of the small set with batches of 8; recorded: its steps may be.
+static void trainer_start(Trainer *t, Dev *dev, const DevOpts *o, int recorded, Config *c) {
+    Set set = small_set();
+    OK(dev_open(dev, "cuda", o, NULL, err));
+    if (!recorded) dev->be.record_begin = NULL;
+    c->batch = 8, c->buffer = 20;
+    OK(trainer_open(t, dev, NULL, c, &set, 0, err));
+    set_free(&set);
+}
+
+// Its weights, malloc'd, and how many; closes trainer and device.
+static real *trainer_end(Trainer *t, Dev *dev, size_t *n) {
+    *n = t->net.n_w;
+    real *w = malloc(*n * sizeof *w);
+    assert_non_null(w);
+    dev->be.copy_out(dev, w, t->net.w, *n * sizeof *w);
+    trainer_close(t);
+    dev_close(dev);
+    return w;
+}
+
 // Six steps, of which the last four are recorded and replayed, against six that are not.
 static void recorded_steps(Precision precision, const char *model, double sam) {
     enum { STEPS = 6 };
@@ -794,25 +815,17 @@ static void recorded_steps(Precision precision, const char *model, double sam) {
         Dev dev;
         Trainer t;
         Config c;
-        Set set = small_set();
         const DevOpts o = { .precision = precision, .deterministic = 1, .tuning = tuning };
-        OK(dev_open(&dev, "cuda", &o, NULL, err));
-        if (i) dev.be.record_begin = NULL;
         config_defaults(&c);
         strcpy(c.model, model);
-        c.batch = 8, c.buffer = 20, c.steps = 2, c.sam = sam;
-        OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
-        set_free(&set);
+        c.steps = 2, c.sam = sam;
+        trainer_start(&t, &dev, &o, !i, &c);
         for (int k = 0; k < STEPS; k++) trainer_advance(&t);
         OK(dev_check(&dev, err));
         assert_true(!t.recording[t.sam_on].work == !!i);
-        n = t.net.n_w;
         batches[i] = t.net.batches;
-        w[i] = malloc(n * sizeof *w[i]);
-        dev.be.copy_out(&dev, w[i], t.net.w, n * sizeof *w[i]);
         if (!i) tuning = strdup(dev.be.tuning(&dev));
-        trainer_close(&t);
-        dev_close(&dev);
+        w[i] = trainer_end(&t, &dev, &n);
     }
     assert_true(batches[0] == batches[1]);
     assert_memory_equal(w[0], w[1], n * sizeof *w[0]);
@@ -839,16 +852,11 @@ static void chains_that_get_longer_are_recorded_anew(void **state) {
         Dev dev;
         Trainer t;
         Config c;
-        Set set = small_set();
         const DevOpts o = { .precision = PREC_FP32, .deterministic = 1, .conv = CONV_DIRECT };
-        OK(dev_open(&dev, "cuda", &o, NULL, err));
-        if (i) dev.be.record_begin = NULL;
         config_defaults(&c);
         strcpy(c.model, "wrn-10-1");
-        c.batch = 8, c.buffer = 20, c.steps = 1, c.steps_max = 3, c.reinit = 0.5,
-        c.start_real = 0.5;
-        OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
-        set_free(&set);
+        c.steps = 1, c.steps_max = 3, c.reinit = 0.5, c.start_real = 0.5;
+        trainer_start(&t, &dev, &o, !i, &c);
         t.length.auroc = 0.99;
         for (int k = 0; k < STEPS; k++) {
             trainer_advance(&t);
@@ -857,11 +865,7 @@ static void chains_that_get_longer_are_recorded_anew(void **state) {
         }
         OK(dev_check(&dev, err));
         assert_true(!t.recording[0].work == !!i);
-        n = t.net.n_w;
-        w[i] = malloc(n * sizeof *w[i]);
-        dev.be.copy_out(&dev, w[i], t.net.w, n * sizeof *w[i]);
-        trainer_close(&t);
-        dev_close(&dev);
+        w[i] = trainer_end(&t, &dev, &n);
     }
     assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
     assert_memory_equal(w[0], w[1], n * sizeof *w[0]);

@@ -222,13 +222,18 @@ static void statistics_are_written_for_other_programs(void **state) {
     jempp_options_free(o);
 }
 
+// A command of the shell, in the folder of caches and downloads.
+static void at_home(const char *text) {
+    char command[600];
+    snprintf(command, sizeof command, "cd %s/home/jempp && %s", root, text);
+    assert_int_equal(system(command), 0);
+}
+
 static void a_damaged_cache_is_computed_anew(void **state) {
     (void)state;
     need_cpu();
     Heard h;
-    char command[600];
-    snprintf(command, sizeof command, "for f in %s/home/jempp/fid/*; do echo x > $f; done", root);
-    assert_int_equal(system(command), 0);
+    at_home("for f in fid/*; do echo x > $f; done");
     Json *j = fid_json(in_root("bright"), in_root("dark"), &h);
     assert_non_null(strstr(h.lines, "computed again"));
     assert_int_equal(h.images, 2 * PICTURES);
@@ -240,16 +245,13 @@ static void a_cache_that_cannot_be_kept_says_why(void **state) {
     (void)state;
     need_cpu();
     Heard h;
-    char command[600];
-    snprintf(command, sizeof command, "cd %s/home/jempp && mv fid kept && touch fid", root);
-    assert_int_equal(system(command), 0);
+    at_home("mv fid kept && touch fid");
     Json *j = fid_json(in_root("bright"), in_root("dark"), &h);
     const char *line = strstr(h.lines, "not kept for the next time: ");
     assert_non_null(line);
     assert_non_null(strstr(line, "/jempp/fid"));
     json_free(j);
-    snprintf(command, sizeof command, "cd %s/home/jempp && rm fid && mv kept fid", root);
-    assert_int_equal(system(command), 0);
+    at_home("rm fid && mv kept fid");
 }
 
 // Statistics in a file, as other programs write them: two Gaussians whose distance is known.

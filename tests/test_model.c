@@ -288,12 +288,24 @@ static double total(const float *x, int n) {
     return sum;
 }
 
+// A model that has drawn before draws what one that was just opened does, with the same steps.
+static void draws_as_a_first_call(Model *kept, const Config *use) {
+    float image[3 * 3 * 8 * 8];
+    Model fresh;
+    OK(model_sample(kept, use, NULL, 3, image, NULL, err));
+    const double again = total(image, LEN(image)), steps = model_chains(kept).first;
+    OK(open_model(&fresh, bad, err));
+    OK(model_sample(&fresh, use, NULL, 3, image, NULL, err));
+    assert_close(steps, model_chains(&fresh).first, 0);
+    model_close(&fresh);
+    assert_close(again, total(image, LEN(image)), 0);
+}
+
 // What is kept serves the next call only where it fits.
 static void a_later_call_draws_what_a_first_one_would(void **state) {
     (void)state;
     static const char *const batch[] = { "2", "4", "2" };
-    float image[3 * 3 * 8 * 8];
-    Model kept, fresh;
+    Model kept;
     spoil("options", "start = uniform\nbatch = 4\n", NULL);
     OK(open_model(&kept, bad, err));
     for (size_t i = 0; i < LEN(batch); i++) {
@@ -301,12 +313,7 @@ static void a_later_call_draws_what_a_first_one_would(void **state) {
         config_defaults(&use);
         OK(config_set(&use, "batch", batch[i], "batch", err));
         OK(config_set(&use, "steps", "2", "steps", err));
-        OK(model_sample(&kept, &use, NULL, 3, image, NULL, err));
-        const double again = total(image, LEN(image));
-        OK(open_model(&fresh, bad, err));
-        OK(model_sample(&fresh, &use, NULL, 3, image, NULL, err));
-        model_close(&fresh);
-        assert_close(again, total(image, LEN(image)), 0);
+        draws_as_a_first_call(&kept, &use);
     }
     model_close(&kept);
 }
@@ -315,8 +322,7 @@ static void a_later_call_draws_what_a_first_one_would(void **state) {
 static void fitted_steps_do_not_depend_on_earlier_calls(void **state) {
     (void)state;
     static const char *const seed[] = { "1", "2", "2" }, *const batch[] = { "4", "4", "2" };
-    float image[3 * 3 * 8 * 8];
-    Model kept, fresh;
+    Model kept;
     spoil("options", "start = uniform\nbatch = 4\nsteps = 2\nreinit = 0.5\nstep-size = 20\n", NULL);
     OK(open_model(&kept, bad, err));
     for (size_t i = 0; i < LEN(seed); i++) {
@@ -324,15 +330,7 @@ static void fitted_steps_do_not_depend_on_earlier_calls(void **state) {
         config_defaults(&use);
         OK(config_set(&use, "seed", seed[i], "seed", err));
         OK(config_set(&use, "batch", batch[i], "batch", err));
-        OK(model_sample(&kept, &use, NULL, 3, image, NULL, err));
-        const Anneal later = model_chains(&kept);
-        const double again = total(image, LEN(image));
-        OK(open_model(&fresh, bad, err));
-        OK(model_sample(&fresh, &use, NULL, 3, image, NULL, err));
-        const Anneal first = model_chains(&fresh);
-        model_close(&fresh);
-        assert_close(later.first, first.first, 0);
-        assert_close(again, total(image, LEN(image)), 0);
+        draws_as_a_first_call(&kept, &use);
     }
     model_close(&kept);
 }

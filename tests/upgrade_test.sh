@@ -12,23 +12,8 @@
 # resumed-0.1.tsv and .txt are the log (without seconds) and the sums of the tensors of its
 #   jempp train --resume --iterations 30 --out run-0.1
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-jempp=${JEMPP:-$here/../build/jempp}
-tmp=$(mktemp -d) && trap 'rm -rf "$tmp"' EXIT
-cd "$tmp" || exit 1
-failed=0
-
-bad() { echo "FAILED: $*"; sed 's/^/    /' out err 2>/dev/null | head -20; failed=1; }
-
-# expect CODE WORDS ARG...: the exit code, and words somewhere in what it prints
-expect() {
-    local code=$1 words=$2
-    shift 2
-    "$jempp" "$@" >out 2>err </dev/null
-    local rc=$?
-    [ $rc = "$code" ] || bad "jempp $*: exit code $rc, expected $code"
-    grep -qF -e "$words" out err || bad "jempp $*: no '$words'"
-}
+# shellcheck source=tests/script.sh
+. "$(dirname "$0")/script.sh"
 
 tar -xf "$here/old/run-0.1.tar.xz" || exit 1
 
@@ -69,4 +54,4 @@ expect 0 'flag: 1 steps' train --config old.conf --attack l2 --iterations 1 --ou
 grep -q '"adversarial": "l2"' flag/run.json || bad "--attack"
 expect 0 '"classes": 7' info --model wrn-10-1 --classes 7 --json
 expect 0 '"step": 0.01' eval conf --tasks attack --attacks pgd-linf --radii 4/255 --limit 4 --attack-step 0.01 --json
-exit $failed
+[ $failed = 0 ]

@@ -137,9 +137,7 @@ static int layer_of(const char *name) {
 // Of flags that say how long a run is, one: that of a preset or a file may be replaced by it.
 static int one_length(const Arg *a, char length[80], Err *err) {
     const OptRow *row = config_row(a->name);
-    const int is = row && (!strcmp(row->name, "epochs") || !strcmp(row->name, "iterations") ||
-                           !strcmp(row->name, "minutes"));
-    if (!is || strtod(a->value, NULL) <= 0) return 0;
+    if (!row || !config_is_length(row) || strtod(a->value, NULL) <= 0) return 0;
     if (length[0] && strcmp(length, a->where) != 0)
         return err_set(err, ERR_ARG, "%s and %s: both say how long the run is; expected one",
                        length, a->where);

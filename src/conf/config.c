@@ -181,17 +181,24 @@ static int set_row(Config *c, const OptRow *row, const char *value, const char *
     return -1;
 }
 
-// epochs, iterations and minutes: the one that was set last says how long a run is.
+static const char *const LENGTHS[] = { "epochs", "iterations", "minutes" };
+
+int config_is_length(const OptRow *row) {
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(row->name, LENGTHS[i])) return 1;
+    return 0;
+}
+
+// The one that was set last says how long a run is.
 static void set_length(Config *c, const OptRow *row) {
-    static const char *const names[] = { "epochs", "iterations", "minutes" };
     const double value[] = { c->epochs, c->iterations, c->minutes };
     for (int i = 0; i < 3; i++) {
-        if (strcmp(row->name, names[i]) != 0 || !(value[i] > 0)) continue;
+        if (strcmp(row->name, LENGTHS[i]) != 0 || !(value[i] > 0)) continue;
         if (i != 0) c->epochs = 0;
         if (i != 1) c->iterations = 0;
         if (i != 2) c->minutes = 0;
         for (int k = 0; k < 3; k++)
-            if (k != i) c->given[config_row(names[k]) - config_rows] = 0;
+            if (k != i) c->given[config_row(LENGTHS[k]) - config_rows] = 0;
     }
 }
 

@@ -136,6 +136,7 @@ extern const int    config_n_rows;
 void config_defaults(Config *c);
 const OptRow *config_row(const char *name);     // also by a former name; NULL: no such option
 const char *config_former(const char *name);    // the former name of an option, or NULL
+int config_is_length(const OptRow *row);        // it says how long a run is: epochs, ...
 // One option as text. Of epochs, iterations and minutes the last that is set above 0 clears the
 // others. `where` begins an error message ("a.conf, line 3: steps", "--steps").
 int  config_set(Config *c, const char *name, const char *value, const char *where, Err *err);

@@ -37,20 +37,18 @@ int report_pictures(const char *dir, Err *err) {
 
 // ---- the page's text ----------------------------------------------------------------------
 
-enum {
-    EMBED_MOST = 48 << 20, // bytes of sample grids in one page
-    SHELL_WORD = 4 * RUN_PATH
-}; // bytes of the folder's name in a command
+enum { EMBED_MOST = 48 << 20 };      // bytes of sample grids in one page
+enum { SHELL_WORD = 4 * RUN_PATH };  // bytes of the folder's name in a command
 
 typedef struct {
-    FILE *out;
-    Record r;
-    const char *dir, *system; // system: the paper's that this run is compared with
-    size_t embedded;
-    int has_model; // best.safetensors is there
-    int beside;    // the paper has results for this data set
-    int pictures, left_out;
-    Err no_plot; // why there are no figures, where there are none
+    FILE       *out;
+    Record      r;
+    const char *dir, *system;        // system: the paper's that this run is compared with
+    size_t      embedded;
+    int         has_model;           // best.safetensors is there
+    int         beside;              // the paper has results for this data set
+    int         pictures, left_out;
+    Err         no_plot;             // why there are no figures, where there are none
 } Page;
 
 // ---- pictures -----------------------------------------------------------------------------

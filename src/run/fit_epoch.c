@@ -114,23 +114,32 @@ static void picture_drop(void *picture) {
     free(picture);
 }
 
-// 10 x 10 of the buffer's slots, evenly spread: one row per class where there are 10 classes.
-static int draw_grid(const TrainRun *r, Picture *p, Err *err) {
-    enum { SIDE = 10 };
-    const Trainer *t = &r->t;
+float *run_slots(const Trainer *t, int most, int *n, Err *err) {
     const size_t dim = t->replay.dim;
-    const int n = t->replay.n < SIDE * SIDE ? t->replay.n : SIDE * SIDE;
+    *n = t->replay.n < most ? t->replay.n : most;
     real *row = malloc(dim * sizeof *row);
-    float *x = malloc((size_t)n * dim * sizeof *x);
-    int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for a sample grid");
-    for (int i = 0; !rc && i < n; i++) {
-        t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim,
+    float *x = malloc((size_t)*n * dim * sizeof *x);
+    int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for the replay buffer");
+    for (int i = 0; !rc && i < *n; i++) {
+        t->dev->be.copy_out(t->dev, row,
+                            t->replay.x + (size_t)((int64_t)i * t->replay.n / *n) * dim,
                             dim * sizeof *row);
         for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
     }
-    if (!rc) rc = run_sample_path(p->path, r->out, t->step, err);
-    if (!rc) rc = image_grid(&p->im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
     free(row);
+    if (!rc && !dev_check(t->dev, err)) return x;
+    free(x);
+    return NULL;
+}
+
+// 10 x 10 of the buffer's slots: one row per class where there are 10 classes.
+static int draw_grid(const TrainRun *r, Picture *p, Err *err) {
+    enum { SIDE = 10 };
+    const Trainer *t = &r->t;
+    int n;
+    float *x = run_slots(t, SIDE * SIDE, &n, err);
+    int rc = x ? run_sample_path(p->path, r->out, t->step, err) : -1;
+    if (!rc) rc = image_grid(&p->im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
     free(x);
     return rc;
 }

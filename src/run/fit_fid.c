@@ -56,24 +56,14 @@ static int fid_open(TrainRun *r, Err *err) {
     return rc;
 }
 
-// Slots of the buffer, evenly spread over it, as bytes.
+// Slots of the buffer as bytes.
 static int buffer_images(const TrainRun *r, ImageSource *s, Err *err) {
     const Trainer *t = &r->t;
-    const size_t dim = t->replay.dim;
-    const int n = t->replay.n < IMAGES ? t->replay.n : IMAGES;
-    real *row = malloc(dim * sizeof *row);
-    float *x = malloc((size_t)n * dim * sizeof *x);
-    int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for the replay buffer");
-    for (int i = 0; !rc && i < n; i++) {
-        t->dev->be.copy_out(t->dev, row, t->replay.x + (size_t)((int64_t)i * t->replay.n / n) * dim,
-                            dim * sizeof *row);
-        for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
-    }
-    if (!rc) rc = dev_check(t->dev, err);
-    if (!rc)
-        rc = source_of_floats(s, x, (size_t)n, t->data.c, t->data.side, "FID of the replay buffer",
-                              err);
-    free(row);
+    int n;
+    float *x = run_slots(t, IMAGES, &n, err);
+    const int rc = x ? source_of_floats(s, x, (size_t)n, t->data.c, t->data.side,
+                                        "FID of the replay buffer", err)
+                     : -1;
     free(x);
     return rc;
 }

@@ -102,6 +102,8 @@ int  run_init_fits(const TrainRun *r, Err *err);    // and of the run's network 
 int  run_init_weights(TrainRun *r, Err *err);
 
 // fit_epoch.c: validation, the best model, a picture of the replay buffer
+// At most so many slots of it, evenly spread: [*n][dim], malloc'd; NULL on failure.
+float *run_slots(const Trainer *t, int most, int *n, Err *err);
 int  run_end_epoch(TrainRun *r, Err *err);
 // Test accuracy and ECE of the best model, to r and run.json. Replaces the weights: after the last
 // step.
