@@ -123,10 +123,27 @@ class Browser:
                       **({"text": "\r"} if name == "Enter" and kind == "keyDown" else {}))
 
     def click(self, selector):
-        box = self.js(f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect();"
-                      f" return [b.x + b.width / 2, b.y + b.height / 2] }})(document.querySelector({selector!r}))")
+        """In its middle, once nothing covers it and it has stopped moving."""
+        box = self.wait(f"""(async e => {{
+            const middle = () => (b => [b.x + b.width / 2, b.y + b.height / 2])(e.getBoundingClientRect());
+            e.scrollIntoView({{block: 'center'}});
+            const before = middle();
+            await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+            const [x, y] = middle();
+            return x == before[0] && y == before[1] && e.contains(document.elementFromPoint(x, y)) && [x, y] }})(
+            document.querySelector({selector!r}))""")
+        if not box:
+            sys.exit(f"{selector} cannot be clicked")
         for kind in ["mousePressed", "mouseReleased"]:
             self.send("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+
+    def press(self, selector, code):
+        """Clicks until the expression is true: the page may redraw a button between press and release."""
+        for _ in range(HANGS // 20):
+            self.click(selector)
+            if self.wait(code, 20):
+                return True
+        return False
 
     def file(self, selector, path):
         root = self.send("DOM.getDocument")["root"]["nodeId"]
@@ -168,7 +185,7 @@ def looks(b, name, full=True):
     for width, height, dark, phone in [(1280, 900, 0, 0), (1280, 900, 1, 0), (390, 844, 0, 1), (390, 844, 1, 1)]:
         b.size(width, height, dark, phone)
         b.shot(f"{name}-{'phone' if phone else 'desktop'}-{'dark' if dark else 'light'}")
-        check(f"{name} fits {width} pixels", b.js("document.documentElement.scrollWidth <= innerWidth"))
+        check(f"{name} fits {width} pixels", b.wait("document.documentElement.scrollWidth <= innerWidth", 20))
         bad = b.js(CONTRAST)
         check(f"{name}, {'dark' if dark else 'light'}: contrast of 4.5 {bad}", not bad)
     bad = b.js(NAMELESS)
@@ -186,13 +203,12 @@ b.size(1280, 900)
 b.send("Page.navigate", url=server.address)
 check("a folder of runs begins with their list", b.wait("document.querySelectorAll('#runs-table tbody tr').length == 2"))
 check("their curves are in one plot", b.wait("document.querySelectorAll('#runs-charts .chart:first-child path[d^=M]').length >= 4"))
-check("two colours and two dashes", b.js("new Set([...document.querySelectorAll('#runs-charts .chart:nth-child(2) .key path')]"
-                                         ".map(p => p.getAttribute('class') + p.getAttribute('stroke-dasharray'))).size") == 2)
+check("two colours and two dashes", b.wait(
+    "new Set([...document.querySelectorAll('#runs-charts .chart:nth-child(2) .key path')]"
+    ".map(p => p.getAttribute('class') + p.getAttribute('stroke-dasharray'))).size == 2"))
 looks(b, "runs")
-before = b.js("document.querySelectorAll('#runs-charts .chart:nth-child(2) .key').length")
-b.click("#runs-table tbody tr:first-child input")
-check("a run can be hidden", b.wait("document.querySelectorAll('#runs-charts .chart:nth-child(2) .key').length") == before - 1 or
-      b.wait(f"document.querySelectorAll('#runs-charts .chart:nth-child(2) .key').length == {before - 1}"))
+keys = "document.querySelectorAll('#runs-charts .chart:nth-child(2) .key').length"
+check("a run can be hidden", b.press("#runs-table tbody tr:first-child input", f"{keys} == {b.js(keys) - 1}"))
 
 # ---- one run, live
 b.js("document.querySelector('#runs-table a[href*=live]').focus()")
@@ -209,44 +225,43 @@ while time.time() - begun < arg.seconds or (len(seen) < many and time.time() - b
     time.sleep(0.5)
 check(f"it follows training for {arg.seconds:g} s without a reload: steps {first} to {max(seen)}, {len(seen)} values",
       max(seen) > first and len(seen) >= many and b.js(mark) == mine)
-check("log lines", b.js("document.querySelectorAll('#messages li').length >= 3"))
+check("log lines", b.wait("document.querySelectorAll('#messages li').length >= 3"))
 b.wait("document.querySelector('#samples-image').complete && document.querySelector('#samples-image').naturalWidth > 0")
 check("the samples of an epoch", b.js("document.querySelector('#samples-image').naturalWidth > 0"))
 label = "document.querySelector('#samples-label').textContent"
+b.wait("document.querySelector('#samples-slider').max > 0")             # two epochs at least
 newest = b.js(label)
 b.js("document.querySelector('#samples-slider').focus()")
 b.key("Home", 36)
-check("a slider goes to the first", b.wait(f"{label} != {newest!r}") and b.js("document.querySelector('#samples-slider').value == '0'"))
+check("a slider goes to the first", b.wait(f"{label} != {newest!r} && document.querySelector('#samples-slider').value == '0'"))
 b.js("document.querySelector('#settings').open = true")
 b.js("(e => { e.value = 'batch'; e.dispatchEvent(new Event('input')) })(document.querySelector('#settings-filter'))")
-check("settings", "batch" in b.js("document.querySelector('#settings tbody').textContent"))
+check("settings", b.wait("document.querySelector('#settings tbody').textContent.includes('batch')"))
 b.js("document.querySelector('#run-charts svg[role=img]').focus()")
 b.key("ArrowLeft", 37)
-check("a chart is read by arrow keys", b.js("document.querySelector('#run-charts .cursor').getAttribute('visibility')") == "visible")
+check("a chart is read by arrow keys", b.wait("document.querySelector('#run-charts .cursor').getAttribute('visibility') == 'visible'"))
 looks(b, "run")
 
 # ---- stopping it
-b.click("#stop")
-check("a question first", b.wait("document.querySelector('#stop-dialog').open"))
-b.click("#stop-dialog button[value=no]")
-check("no is no", b.wait("!document.querySelector('#stop-dialog').open") and b.js("document.querySelector('#run-state').textContent") == "training")
-b.click("#stop")
-b.wait("document.querySelector('#stop-dialog').open")
-b.click("#stop-dialog button[value=stop]")
+asked = "document.querySelector('#stop-dialog').open"
+check("a question first", b.press("#stop", asked))
+check("no is no", b.press("#stop-dialog button[value=no]", "!" + asked) and
+      b.js("document.querySelector('#run-state').textContent") == "training")
+b.press("#stop", asked)
+b.press("#stop-dialog button[value=stop]", "!" + asked)
 check("the run stops and the page shows it", b.wait("document.querySelector('#run-state').textContent == 'stopped'"))
-check("the button is gone", b.js("document.querySelector('#stop').hidden"))
+check("the button is gone", b.wait("document.querySelector('#stop').hidden"))
 
 # ---- a finished run
 b.js("location.hash = '#/run/done'")
 check("a finished run", b.wait("document.querySelector('#run-state').textContent == 'finished'"))
 check("its divergence is marked in every chart and counted", b.wait(
     "document.querySelectorAll('#run-charts .chart:not([hidden]) .mark').length == 5") and
-    "Divergences1" in b.js("document.querySelector('#run-facts').textContent"))
-check("its test accuracy", "Test accuracy" in b.js("document.querySelector('#run-facts').textContent"))
+    b.wait("document.querySelector('#run-facts').textContent.includes('Divergences1')"))
+check("its test accuracy", b.wait("document.querySelector('#run-facts').textContent.includes('Test accuracy')"))
 
 # ---- the model
-b.click("#tab-model")
-check("the model's page", b.wait("!document.querySelector('#model-body').hidden"))
+check("the model's page", b.press("#tab-model", "!document.querySelector('#model-body').hidden"))
 b.js("location.hash = '#/model/done'")
 check("the model of a chosen run", b.wait("document.querySelector('#model-select').value == 'done'"))
 b.file("#file", arg.picture)
@@ -290,20 +305,20 @@ check("a picture that is pasted", b.wait("document.querySelector('#words').textC
 
 # ---- chains
 b.js("document.querySelector('#draw-class').value = document.querySelectorAll('#draw-class option')[4].value")
-b.js("""window.pictures = new Set();
-new MutationObserver(() => pictures.add(document.querySelector('#draw-image').src))
-    .observe(document.querySelector('#draw-image'), { attributes: true })""")
-b.click("#draw-start")
-check("chains climb frame by frame", b.wait("/^Step [1-9]/.test(document.querySelector('#draw-status').textContent)"))
-check("and the picture changes", b.wait("pictures.size > 1"))
-check("to the end", b.wait("/images in/.test(document.querySelector('#draw-status').textContent)"))
+b.js("""window.pictures = new Set(); window.words = [];
+new MutationObserver(seen => seen.forEach(m => pictures.add(m.oldValue).add(m.target.src)))
+    .observe(document.querySelector('#draw-image'), { attributeFilter: ['src'], attributeOldValue: true });
+new MutationObserver(seen => words.push(...seen.flatMap(m => [...m.addedNodes].map(node => node.data))))
+    .observe(document.querySelector('#draw-status'), { childList: true })""")
+check("chains climb to the end", b.press("#draw-start", "/images in/.test(document.querySelector('#draw-status').textContent)"))
+check("frame by frame", b.js("words.filter(w => /^Step [1-9]/.test(w)).length > 1"))
+check("and the picture changes", b.js("pictures.delete(null), pictures.size > 2"))
 b.js("document.querySelector('#draw-slider').focus()")
 b.key("Home", 36)
-check("their first step can be seen again", b.js("document.querySelector('#draw-step').textContent").startswith("0 of"))
-b.click("#draw-start")
-b.wait("!document.querySelector('#draw-stop').hidden")
-b.click("#draw-stop")
-check("they can be stopped", b.wait("document.querySelector('#draw-status').textContent == 'Stopped.'"))
+check("their first step can be seen again", b.wait("document.querySelector('#draw-step').textContent.startsWith('0 of')"))
+b.js("""new MutationObserver((_, observer) => { observer.disconnect(); document.querySelector('#draw-stop').click() })
+    .observe(document.querySelector('#draw-status'), { childList: true })""")     # at once: they may be fast
+check("they can be stopped", b.press("#draw-start", "document.querySelector('#draw-status').textContent == 'Stopped.'"))
 b.key("End", 35)
 looks(b, "draw")
 
