@@ -176,7 +176,7 @@ test: all tests
 POISONED := test_cpu test_cpu_dev test_inception test_ops test_net test_golden test_iterate test_train test_eval test_model
 # The sanitizers, which come with poison, leave out tests that are mostly arithmetic and take minutes, or take the
 # ways of others; TESTS=test_fidelity runs one.
-UNWATCHED := test_fidelity test_inception test_chain_length docs_test learn_test upgrade_test
+UNWATCHED := test_fidelity test_inception test_chain_length docs_test learn_test upgrade_test fault_test
 SANITIZED := $(filter-out $(UNWATCHED),$(basename $(notdir $(wildcard tests/test_*.c tests/*_test.sh))))
 poison:
 	@$(MAKE) --no-print-directory SET=$@ TESTS="$(or $(TESTS),$(POISONED))" run
