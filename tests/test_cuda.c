@@ -732,6 +732,24 @@ static void too_much_memory_is_an_error_with_the_figure(void **state) {
     pair_close(&t);
 }
 
+// 2^31 pixels are one more than an int can count.
+static void sizes_beyond_32_bits_are_right_or_refused(void **state) {
+    (void)state;
+    const Tensor images = { 1 << 17, 3, 128, 128, NULL };
+    assert_int_equal(tensor_pixels(&images), (size_t)1 << 31);
+    Pair t;
+    pair_open(&t, PREC_FP32, NULL);
+    Dev *dev = &t.dev[1];
+    assert_int_equal(dev->be.tensor_bytes(dev, &images), (size_t)1 << 36);   // 8 floats per pixel
+    Filter f = { .out = 8, .in = 3, .size = 3, .size_w = 3 };
+    const Case k = { images.n, 3, 8, images.h, images.w, 3, 1, 1, 1, 0 };
+    Conv c = conv_of(&k, &f, 0);
+    dev->be.conv_open(dev, &c);
+    assert_int_equal(dev->err.kind, ERR_ARG);
+    assert_non_null(strstr(dev->err.msg, "131072 images of 128x128 pixels at once"));
+    pair_close(&t);
+}
+
 // Logits and the images' gradient of a whole network, batch statistics, against the reference.
 static void a_network_in_bf16_is_close(void **state) {
     (void)state;
@@ -987,6 +1005,7 @@ int main(void) {
         cmocka_unit_test(a_recording_does_it_again),
         cmocka_unit_test(host_memory_for_copies_holds_them),
         cmocka_unit_test(too_much_memory_is_an_error_with_the_figure),
+        cmocka_unit_test(sizes_beyond_32_bits_are_right_or_refused),
         cmocka_unit_test(a_network_in_bf16_is_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,6 +30,9 @@ typedef struct { int n, c, h, w; void *p; } Tensor;
 static inline size_t tensor_len(const Tensor *t) {
     return (size_t)t->n * (size_t)t->c * (size_t)t->h * (size_t)t->w;
 }
+static inline size_t tensor_pixels(const Tensor *t) {          // of all its images
+    return (size_t)t->n * (size_t)t->h * (size_t)t->w;
+}
 
 enum { WANT_DX = 1, WANT_DW = 2 };    // gradients for the input, for the parameters
 

@@ -137,7 +137,7 @@ void cuda_reserve_partial(Dev *dev, size_t bytes) {
 }
 
 static size_t tensor_bytes(Dev *dev, const Tensor *t) {
-    return (size_t)pixels_of(t) * vecs_of(t) * 8 * cuda_of(dev)->elem;
+    return vectors_in(t) * 8 * cuda_of(dev)->elem;
 }
 
 // ---- biases on their way -----------------------------------------------------------------------
@@ -185,7 +185,7 @@ void cuda_settle(Dev *dev, const Tensor *t) {
     Cuda *cuda = cuda_of(dev);
     const float *b = cuda_pending(dev, t->p);
     if (!b || dev->err.kind) return;
-    const size_t n = (size_t)pixels_of(t) * vecs_of(t);
+    const size_t n = vectors_in(t);
     const unsigned grid = blocks_for(n, 256);
     if (cuda->half) bias_kernel<bf16><<<grid, 256, 0, cuda->stream>>>(t->p, b, n, vecs_of(t), t->c);
     else bias_kernel<float><<<grid, 256, 0, cuda->stream>>>(t->p, b, n, vecs_of(t), t->c);
@@ -226,7 +226,7 @@ static void from_plain(Dev *dev, const real *src, Tensor *dst) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
     const int filled = 8 * vecs_of(dst), hw = dst->h * dst->w;
-    const size_t n = (size_t)pixels_of(dst) * filled;
+    const size_t n = 8 * vectors_in(dst);
     const unsigned grid = blocks_for(n, 256);
     if (cuda->half)
         from_plain_kernel<<<grid, 256, 0, cuda->stream>>>(src, (bf16 *)dst->p, n, dst->c, filled,

@@ -53,7 +53,7 @@ typedef struct {
 
 static inline Cuda *cuda_of(const Dev *dev) { return (Cuda *)dev->impl; }
 static inline int vecs_of(const Tensor *t) { return (t->c + 7) / 8; }
-static inline int pixels_of(const Tensor *t) { return t->n * t->h * t->w; }
+static inline size_t vectors_in(const Tensor *t) { return tensor_pixels(t) * (size_t)vecs_of(t); }
 static inline unsigned blocks_for(size_t n, unsigned threads) {
     return (unsigned)((n + threads - 1) / threads);
 }

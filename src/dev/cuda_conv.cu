@@ -1,6 +1,7 @@
 // cuda_conv.cu - the convolution operations: by the plans of cuda_tune.cu between opaque
 // activations, by the own kernels of cuda_stem.cu where images or features are plain.
 #include "dev/cuda_conv.cuh"
+#include <limits.h>
 #include <stdlib.h>
 
 typedef struct {                               // Conv.impl; NULL: by cuda_stem.cu
@@ -25,8 +26,21 @@ static int can_plan(const Conv *c) {
 static size_t align256(size_t n) { return (n + 255) / 256 * 256; }
 static size_t dw_bytes(const Conv *c) { return align256(filled_len(c) * sizeof(float)); }
 
+// The kernels of cuda_stem.cu count 8-channel vectors with 32 bits, by up to 264 too far.
+static int is_too_large(const Conv *c) {
+    const size_t most = INT_MAX - 1024;
+    return vectors_in(&c->x) > most || vectors_in(&c->y) > most;
+}
+
 static void conv_open(Dev *dev, Conv *c) {
     if (dev->err.kind) return;
+    if (is_too_large(c)) {
+        err_set(&dev->err, ERR_ARG,
+                "%d images of %dx%d pixels at once are more than a convolution on the GPU can take:"
+                " choose a smaller batch",
+                c->x.n, c->x.h, c->x.w);
+        return;
+    }
     ConvImpl *impl = (ConvImpl *)calloc(1, sizeof *impl);
     if (!c->filter->impl) c->filter->impl = calloc(1, sizeof(PackedFilter));
     c->impl = impl;

@@ -115,7 +115,7 @@ static __device__ __forceinline__ void block_moments(const ThreadWork<TV> &me, V
     }
     block_sums<TV>(m.s.v, m.q.v, sh.red, sh.sum);
     if (t < W) {
-        const float mean = sh.sum[0][t] / (float)(me.p1 - me.p0);
+        const float mean = sh.sum[0][t] / (float)me.pixels;
         part[(me.chunk * 2) * W + t] = sh.first[t] + mean;
         part[(me.chunk * 2 + 1) * W + t] = fmaxf(sh.sum[1][t] - sh.sum[0][t] * mean, 0);
     }
@@ -130,7 +130,7 @@ static __device__ __forceinline__ void join_chunks(const NormArgs &a, int t, con
     float total = 0, square = 0;
     const float origin = __ldcg(&part[t % W]);
     for (int k = t / W; k < a.chunks; k += GROUPS) {
-        const float n = (float)(min(a.pixels, (k + 1) * a.per_chunk) - k * a.per_chunk);
+        const float n = (float)chunk_pixels(a, k);
         const float d = __ldcg(&part[(k * 2) * W + t % W]) - origin;
         total += n * d;
         square += __ldcg(&part[(k * 2 + 1) * W + t % W]) + n * d * d;
@@ -444,7 +444,7 @@ static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
     Cuda *cuda = cuda_of(dev);
     a->vecs = vecs_of(x);
     a->c = x->c;
-    a->pixels = pixels_of(x);
+    a->pixels = tensor_pixels(x);
     const int tv = a->vecs >= 4 ? 4 : a->vecs >= 2 ? 2 : 1;
     a->tiles = (a->vecs + tv - 1) / tv;
     if (a->tiles > MAX_TILES || a->tiles > cuda->sms) {
@@ -452,15 +452,15 @@ static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
                 x->c);
         return;
     }
-    const int rows = THREADS / tv, most = cuda->sms / a->tiles;
-    a->chunks = (a->pixels + rows - 1) / rows < most ? (a->pixels + rows - 1) / rows : most;
-    a->per_chunk = (a->pixels + a->chunks - 1) / a->chunks;
-    a->chunks = (a->pixels + a->per_chunk - 1) / a->per_chunk;
+    const unsigned rows = (unsigned)(THREADS / tv), most = (unsigned)(cuda->sms / a->tiles);
+    const unsigned needed = blocks_for(a->pixels, rows);
+    a->per_chunk = (int)blocks_for(a->pixels, needed < most ? needed : most);
+    a->chunks = (int)blocks_for(a->pixels, (unsigned)a->per_chunk);
     a->part = cuda->partial;
     a->barrier = cuda->barrier;
     const size_t round = (size_t)THREADS * 8 * cuda->elem, kept = backward ? 2 * round : round;
     const size_t ring = backward ? (a->op.add_dx ? round : 0) : a->r ? round : 0;
-    const int rounds = (a->per_chunk + rows - 1) / rows;
+    const int rounds = (int)blocks_for((size_t)a->per_chunk, rows);
     int ahead = backward ? AHEAD_BWD : AHEAD_FWD;
     a->keep = rounds_kept(cuda, rounds, ahead, kept, ring);
     const int deep = a->keep > 0;

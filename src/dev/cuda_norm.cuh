@@ -14,7 +14,8 @@ struct NormArgs {
     float       *dgamma, *dbeta;
     float       *part;                 // [tile][chunk][2][tile's channels]
     unsigned    *barrier;              // [tile], BARRIER_GAP apart
-    int          pixels, vecs, c, tiles, chunks, per_chunk;
+    size_t       pixels;
+    int          vecs, c, tiles, chunks, per_chunk;
     int          keep;                 // rounds kept in shared memory
     int          write_x, sums;        // forward: x changes; backward: sums are wanted
 };
@@ -93,9 +94,15 @@ template <int D> struct Order {
     __device__ int slot(int j) const { return j < tail ? keep - D + j % D : j - tail; }
 };
 
-// What a thread works on: its vector, its pixels p0 + row, p0 + row + ROWS, ...
+// The pixels of a chunk: per_chunk, or what is left for the last one.
+static __device__ int chunk_pixels(const NormArgs &a, int chunk) {
+    const size_t left = a.pixels - (size_t)chunk * (size_t)a.per_chunk;
+    return left < (size_t)a.per_chunk ? (int)left : a.per_chunk;
+}
+
+// What a thread works on: its vector, its pixels row, row + ROWS, ... of its chunk.
 template <int TV> struct ThreadWork {
-    int    t, tile, chunk, vec, p0, p1, rounds;
+    int    t, tile, chunk, vec, pixels, rounds;      // pixels: of the chunk
     size_t at0, pace;                  // its first vector in memory; from one round to the next
     __device__ ThreadWork(const NormArgs &a) {
         constexpr int ROWS = THREADS / TV;
@@ -103,11 +110,10 @@ template <int TV> struct ThreadWork {
         tile = (int)blockIdx.x % a.tiles;
         chunk = (int)blockIdx.x / a.tiles;
         vec = tile * TV + t % TV;
-        p0 = chunk * a.per_chunk;
-        p1 = min(a.pixels, p0 + a.per_chunk);
+        pixels = chunk_pixels(a, chunk);
         const int row = t / TV;
-        rounds = vec < a.vecs && p0 + row < p1 ? (p1 - p0 - row + ROWS - 1) / ROWS : 0;
-        at0 = (size_t)(p0 + row) * a.vecs + vec;
+        rounds = vec < a.vecs && row < pixels ? (pixels - row + ROWS - 1) / ROWS : 0;
+        at0 = ((size_t)chunk * (size_t)a.per_chunk + (size_t)row) * a.vecs + vec;
         pace = (size_t)ROWS * a.vecs;
     }
     __device__ size_t at(int round) const { return at0 + round * pace; }

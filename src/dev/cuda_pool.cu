@@ -58,7 +58,7 @@ static void pool_bwd(Dev *dev, const Tensor *dy, Tensor *dx) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
     const int vecs = vecs_of(dx), hw = dx->h * dx->w;
-    const size_t n = (size_t)pixels_of(dx) * vecs;
+    const size_t n = vectors_in(dx);
     const unsigned grid = blocks_for(n, 256);
     if (cuda->half)
         pool_bwd_kernel<bf16>

@@ -241,7 +241,7 @@ static void norm_center(Dev *dev, const Norm *op, const Tensor *x, const real *m
         *op, *x, cuda_pending(dev, x->p), mine, all, ranks, dgamma, dbeta, cuda->partial);
     cuda_launched(dev, "norm_center");
     if (!dx) return;
-    const size_t n = (size_t)pixels_of(x) * vecs_of(x);
+    const size_t n = vectors_in(x);
     const unsigned grid = blocks_for(n, 256);
     if (cuda->half)
         norm_center_kernel<bf16>

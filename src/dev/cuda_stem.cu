@@ -139,7 +139,7 @@ struct View {                                 // elements by position, plain or 
     void *p;
     int   c, h, w, plain, half;
     __device__ size_t at(int n, int ch, int i, int j) const {
-        return plain ? ((size_t)(n * c + ch) * h + i) * w + j
+        return plain ? (((size_t)n * c + ch) * h + i) * w + j
                      : ((size_t)(n * h + i) * w + j) * ((c + 7) / 8 * 8) + ch;
     }
     __device__ float get(int n, int ch, int i, int j) const {
@@ -258,7 +258,7 @@ void stem_fwd(Dev *dev, const Conv *c, const float *w, const Tensor *x, const fl
     Cuda *cuda = cuda_of(dev);
     const Geometry g = geometry(c, x, y);
     if (is_stem(c)) {
-        const unsigned grid = blocks_for((size_t)pixels_of(y) * vecs_of(y), 128);
+        const unsigned grid = blocks_for(vectors_in(y), 128);
         if (cuda->half)
             stem_fwd_kernel<bf16>
                 <<<grid, 128, 0, cuda->stream>>>(g, (const float *)x->p, w, b, y->p);
@@ -270,7 +270,7 @@ void stem_fwd(Dev *dev, const Conv *c, const float *w, const Tensor *x, const fl
             x->n, x->c, y->c, (const float *)x->p, w, b, (float *)y->p);
     } else {
         const View vx = view(cuda, x, c->x_plain), vy = view(cuda, y, c->y_plain);
-        const size_t outs = (size_t)pixels_of(y) * (c->y_plain ? y->c : 8 * vecs_of(y));
+        const size_t outs = c->y_plain ? tensor_len(y) : 8 * vectors_in(y);
         plain_fwd_kernel<<<blocks_for(32 * outs, 128), 128, 0, cuda->stream>>>(g, vx, w, b, vy);
     }
     cuda_launched(dev, "conv_fwd");
@@ -280,13 +280,13 @@ void stem_dx(Dev *dev, const Conv *c, const float *w, const Tensor *dy, Tensor *
     Cuda *cuda = cuda_of(dev);
     const Geometry g = geometry(c, dx, dy);
     if (is_stem(c)) {
-        const dim3 grid(blocks_for((size_t)pixels_of(dx), 128), (unsigned)(dx->c + 3) / 4);
+        const dim3 grid(blocks_for(tensor_pixels(dx), 128), (unsigned)(dx->c + 3) / 4);
         if (cuda->half)
             stem_dx_kernel<bf16><<<grid, 128, 0, cuda->stream>>>(g, dy->p, w, (float *)dx->p);
         else stem_dx_kernel<float><<<grid, 128, 0, cuda->stream>>>(g, dy->p, w, (float *)dx->p);
     } else {
         const View vx = view(cuda, dx, c->x_plain), vy = view(cuda, dy, c->y_plain);
-        const size_t ins = (size_t)pixels_of(dx) * (c->x_plain ? dx->c : 8 * vecs_of(dx));
+        const size_t ins = c->x_plain ? tensor_len(dx) : 8 * vectors_in(dx);
         plain_dx_kernel<<<blocks_for(ins, 128), 128, 0, cuda->stream>>>(g, vy, w, vx);
     }
     cuda_launched(dev, "conv_dx");
@@ -353,9 +353,9 @@ static __global__ void probe_kernel(Geometry g, int dir, View x, View y, const f
         }
     } else {
         const View &out = dir ? x : y, &in = dir ? y : x;
-        const int q = (int)(i % (size_t)out.w), p = (int)(i / (size_t)out.w) % out.h;
-        const int ch = (int)(i / (size_t)(out.w * out.h)) % out.c,
-                  n = (int)(i / (size_t)(out.w * out.h) / (size_t)out.c);
+        const size_t hw = (size_t)(out.w * out.h);
+        const int q = (int)(i % (size_t)out.w), p = (int)(i / (size_t)out.w % (size_t)out.h);
+        const int ch = (int)(i / hw % (size_t)out.c), n = (int)(i / hw / (size_t)out.c);
         got = out.get(n, ch, p, q);
         for (int k = lane; k < in.c * taps; k += 32) {
             const int c = k / taps, tap = k % taps, u = tap / g.size_w, v = tap % g.size_w;

@@ -33,7 +33,7 @@ static __global__ void relu_plain_kernel(float *x, const float *b, size_t n, siz
 void cuda_relu(Dev *dev, Tensor *t, int plain, const float *b) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
-    const size_t n = plain ? tensor_len(t) : (size_t)pixels_of(t) * vecs_of(t);
+    const size_t n = plain ? tensor_len(t) : vectors_in(t);
     if (plain)
         relu_plain_kernel<<<blocks_for(n, 256), 256, 0, cuda->stream>>>(
             (float *)t->p, b, n, (size_t)t->h * t->w, (size_t)t->c);
@@ -80,8 +80,7 @@ static void window_fwd(Dev *dev, Pool o, const Tensor *x, Tensor *y) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
     cuda_settle(dev, x);
-    LAUNCH(cuda, window_kernel, (size_t)pixels_of(y) * vecs_of(y), o, x->p, shape_of(x), y->p,
-           shape_of(y));
+    LAUNCH(cuda, window_kernel, vectors_in(y), o, x->p, shape_of(x), y->p, shape_of(y));
     cuda_set_pending(dev, y, NULL);
     cuda_launched(dev, "window_fwd");
 }
@@ -114,7 +113,7 @@ static void concat(Dev *dev, const Tensor *x, Tensor *y, int at) {
     Cuda *cuda = cuda_of(dev);
     if (dev->err.kind) return;
     cuda_settle(dev, x);
-    const size_t pixels = (size_t)pixels_of(x);
+    const size_t pixels = tensor_pixels(x);
     const int end = (at + x->c + 7) / 8 * 8, filled = 8 * vecs_of(x), whole = 8 * vecs_of(y);
     const size_t n = at % 8 ? pixels * (size_t)(end - at) : pixels * (size_t)vecs_of(x);
     if (at % 8 == 0) LAUNCH(cuda, concat_kernel, n, x->p, n, vecs_of(x), y->p, vecs_of(y), at / 8);
