@@ -78,6 +78,23 @@ static void long_and_hostile_messages_are_tamed(void **state) {
     assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
 }
 
+static void a_reason_stays_however_long_the_name_before_it(void **state) {
+    (void)state;
+    static const char why[] = ": No such file or directory";
+    char name[3000];
+    memset(name, 'x', sizeof name);
+    name[sizeof name - 1] = 0;
+    memcpy(name, "/home/", 6);
+    for (int i = 0; i < 2; i++) {
+        Err err = { 0 };
+        if (i) err_set(&err, ERR_IO, "weights%s", why), err_prefix(&err, "%s", name);
+        else err_set(&err, ERR_IO, "%s%s", name, why);
+        assert_memory_equal(err.msg, "/home/x", 7);
+        assert_non_null(strstr(err.msg, "x...x"));
+        assert_string_equal(err.msg + strlen(err.msg) - strlen(why), why);
+    }
+}
+
 // A terminal takes U+0080 to U+009F, in UTF-8 two bytes, for control characters as well.
 static void control_characters_of_two_bytes_are_tamed(void **state) {
     (void)state;
@@ -727,6 +744,25 @@ static void text_is_as_wide_as_a_terminal_shows_it(void **state) {
     assert_int_equal(text_width("\U0001f600"), 2);
 }
 
+static void long_text_is_cut_in_the_middle(void **state) {
+    (void)state;
+    char s[64], little[12];
+    assert_string_equal(text_shorten(s, sizeof s, "0123456789", 10), "0123456789");
+    assert_string_equal(text_shorten(s, sizeof s, "0123456789a", 10), "0123...89a");
+    // each takes two columns: seven are left for both ends
+    assert_string_equal(text_shorten(s, sizeof s, "\u5317\u4eac\u5317\u4eac\u5317\u4eac", 10),
+                        "\u5317\u4eac...\u4eac");
+    assert_string_equal(text_shorten(s, sizeof s, "\u00e4bcdefgh\u00efj\u00e9l", 8),
+                        "\u00e4bc...\u00e9l");
+    // an accent goes with its letter: the beginning has its own, the end no other's
+    assert_string_equal(text_shorten(s, sizeof s, "abe\u0301defge\u0301ij", 8), "abe\u0301...ij");
+    // few bytes: characters of three are not divided
+    assert_string_equal(text_shorten(little, sizeof little, "\u5317\u4eac\u5317\u4eac", 99),
+                        "\u5317...\u4eac");
+    assert_string_equal(text_shorten(s, sizeof s, "\xff\xff\xff\xff\xff\xff\xff\xff\xff", 8),
+                        "\xff\xff\xff...\xff\xff");
+}
+
 // ---- jobs in a thread
 
 typedef struct {
@@ -807,10 +843,12 @@ static void time_with_a_job_is_not_idle(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_as_wide_as_a_terminal_shows_it),
+        cmocka_unit_test(long_text_is_cut_in_the_middle),
         cmocka_unit_test(a_name_is_one_word_for_a_shell),
         cmocka_unit_test(more_is_put_after_a_message),
         cmocka_unit_test(the_first_error_stays),
         cmocka_unit_test(long_and_hostile_messages_are_tamed),
+        cmocka_unit_test(a_reason_stays_however_long_the_name_before_it),
         cmocka_unit_test(control_characters_of_two_bytes_are_tamed),
         cmocka_unit_test(an_arena_gives_zeroed_aligned_memory),
         cmocka_unit_test(an_arena_remembers_that_it_failed),

@@ -1,7 +1,10 @@
 // err.c - see err.h.
 #include "base/err.h"
+#include "base/text.h"
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void tame(char *s) {
@@ -12,11 +15,33 @@ void tame(char *s) {
     }
 }
 
+// What does not fit loses its middle: long names stand at the beginning, the reason at the end.
+static void put_args(char dst[ERR_TEXT], const char *fmt, va_list ap) {
+    va_list again;
+    va_copy(again, ap);
+    const int n = vsnprintf(dst, ERR_TEXT, fmt, ap);
+    char *whole = n >= ERR_TEXT ? malloc((size_t)n + 1) : NULL;
+    if (whole) {
+        vsnprintf(whole, (size_t)n + 1, fmt, again);
+        text_shorten(dst, ERR_TEXT, whole, INT_MAX);
+    }
+    free(whole);
+    va_end(again);
+}
+
+__attribute__((format(printf, 2, 3))) static void put(char dst[ERR_TEXT], const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    put_args(dst, fmt, ap);
+    va_end(ap);
+    tame(dst);
+}
+
 int err_set(Err *err, ErrKind kind, const char *fmt, ...) {
     if (!err || err->kind != ERR_NONE) return -1;
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    put_args(err->msg, fmt, ap);
     va_end(ap);
     tame(err->msg);
     err->kind = kind;
@@ -25,25 +50,24 @@ int err_set(Err *err, ErrKind kind, const char *fmt, ...) {
 
 int err_prefix(Err *err, const char *fmt, ...) {
     if (!err) return -1;
-    char old[sizeof err->msg];
-    memcpy(old, err->msg, sizeof old);
+    const Err old = *err;
+    char prefix[ERR_TEXT];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    put_args(prefix, fmt, ap);
     va_end(ap);
-    const size_t n = strlen(err->msg);
-    snprintf(err->msg + n, sizeof err->msg - n, ": %s", old);
-    tame(err->msg);
+    put(err->msg, "%s: %s", prefix, old.msg);
     return -1;
 }
 
 int err_append(Err *err, const char *fmt, ...) {
     if (!err) return -1;
-    const size_t n = strlen(err->msg);
+    const Err old = *err;
+    char more[ERR_TEXT];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->msg + n, sizeof err->msg - n, fmt, ap);
+    put_args(more, fmt, ap);
     va_end(ap);
-    tame(err->msg);
+    put(err->msg, "%s%s", old.msg, more);
     return -1;
 }

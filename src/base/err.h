@@ -12,15 +12,19 @@ typedef enum {
     ERR_DIVERGED,    // training left the road and could not be brought back: exit code 3
 } ErrKind;
 
+enum { ERR_TEXT = 1024 };
+
 typedef struct {
     ErrKind kind;
-    char    msg[1024];
+    char    msg[ERR_TEXT];
 } Err;
 
 // Fills err (which may be NULL) unless it already holds an error, and returns -1, so that the
 // place that knows the facts can say
 //     return err_set(err, ERR_DATA, "%s: %zu bytes, expected %zu", ...);
-// Begin with Err err = { 0 }. Control characters (out of foreign files) become '?'.
+// Begin with Err err = { 0 }. Control characters (out of foreign files) become '?'. A text that
+// does not fit, for example because of a long file name, loses its middle; the reason at its end
+// stays.
 int err_set(Err *err, ErrKind kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 // Puts "prefix: " before the message that is already there; returns -1.

@@ -44,19 +44,42 @@ static uint32_t code_point(const unsigned char *s, int *n) {
     return c;
 }
 
+// Columns and bytes of the character at s.
+static int char_width(const char *s, int *n) {
+    const uint32_t c = code_point((const unsigned char *)s, n);
+    if (within(c, WIDE, sizeof WIDE / sizeof *WIDE)) return 2;
+    return !within(c, ZERO, sizeof ZERO / sizeof *ZERO);
+}
+
 int text_width(const char *s) {
     int width = 0, n;
-    for (const unsigned char *at = (const unsigned char *)s; *at; at += n) {
-        const uint32_t c = code_point(at, &n);
-        if (within(c, WIDE, sizeof WIDE / sizeof *WIDE)) width += 2;
-        else if (!within(c, ZERO, sizeof ZERO / sizeof *ZERO)) width++;
-    }
+    for (; *s; s += n) width += char_width(s, &n);
     return width;
 }
 
 int text_fill(const char *s, int width) {
     const int own = text_width(s);
     return own < width ? width - own : 0;
+}
+
+const char *text_shorten(char *dst, size_t n, const char *s, int width) {
+    static const char gap[] = "...";
+    enum { GAP = sizeof gap - 1 };
+    int columns = text_width(s), own = 0, bytes;
+    const size_t len = strlen(s);
+    if (columns <= width && len < n) return memcpy(dst, s, len + 1);
+    const size_t most = (n - 1 - GAP) / 2;
+    const int half = (width - GAP) / 2;
+    const char *head = s, *tail = s;
+    for (; *head; head += bytes) {
+        own += char_width(head, &bytes);
+        if (own > width - GAP - half || (size_t)(head - s + bytes) > most) break;
+    }
+    for (; columns > half || len - (size_t)(tail - s) > most; tail += bytes)
+        columns -= char_width(tail, &bytes);
+    while (*tail && !char_width(tail, &bytes)) tail += bytes;   // marks of what was left out
+    snprintf(dst, n, "%.*s%s%s", (int)(head - s), s, gap, tail);
+    return dst;
 }
 
 const char *shell_word(char *dst, size_t n, const char *name) {

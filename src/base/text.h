@@ -8,6 +8,9 @@
 int text_width(const char *s);
 // Spaces that fill it up to `width` columns, for "%s%*s"; never negative.
 int text_fill(const char *s, int width);
+// Copies s to dst[n], without its middle ("a long be...the end") where it has more columns than
+// `width` or does not fit; n and width are at least 8. No character is divided. Returns dst.
+const char *text_shorten(char *dst, size_t n, const char *s, int width);
 // A file's name as one word for a shell, in quotes where it needs them: for commands that messages
 // suggest. Returns dst.
 const char *shell_word(char *dst, size_t n, const char *name);
