@@ -257,6 +257,22 @@ static void a_truncated_download_is_gone_on_with(void **state) {
     log_is("/cut/one.bin \n/ok/one.bin bytes=100000-\n/ok/two.bin \n");
 }
 
+static void a_download_is_not_written_through_a_link(void **state) {
+    (void)state;
+    need_server();
+    const FetchSet f = file_set();
+    FILE *other = fopen(in_root("other"), "wb");
+    assert_non_null(other);
+    fputs("of others", other);
+    fclose(other);
+    assert_int_equal(dir_make(in_root("data/set"), NULL), 0);
+    assert_int_equal(symlink(in_root("other"), in_root("data/set/one.bin.part")), 0);
+    refused(&f, url_of("/ok"), "one.bin.part: a link, expected a file");
+    char *text = contents("other");
+    assert_string_equal(text, "of others");
+    free(text);
+}
+
 static void a_server_without_ranges_starts_the_file_anew(void **state) {
     (void)state;
     need_server();
@@ -442,6 +458,7 @@ int main(void) {
         TEST(an_archive_is_fetched_checked_and_unpacked),
         TEST(several_files_are_fetched_and_whole_ones_kept),
         TEST(a_truncated_download_is_gone_on_with),
+        TEST(a_download_is_not_written_through_a_link),
         TEST(a_server_without_ranges_starts_the_file_anew),
         TEST(a_wrong_checksum_is_shown_and_the_next_try_starts_anew),
         TEST(a_beginning_that_is_too_long_is_removed),

@@ -88,14 +88,14 @@ int dir_make_inside(const char *path, Err *err) {
 }
 
 void *file_change(const char *path, const char *mode, Err *err) {
-    const int how = *mode == 'a' ? O_WRONLY | O_APPEND : O_RDWR;
-    const int fd = open(path, how | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    const int append = *mode == 'a' ? O_APPEND : 0, how = strchr(mode, '+') ? O_RDWR : O_WRONLY;
+    const int fd = open(path, how | append | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     struct stat s;
     FILE *f = NULL;
     if (fd < 0 && errno == ELOOP) err_set(err, ERR_DATA, "%s: a link, expected a file", path);
     else if (fd < 0 || fstat(fd, &s)) err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(s.st_mode)) err_set(err, ERR_IO, "%s: not a regular file", path);
-    else if ((*mode == 'a' && lseek(fd, 0, SEEK_END) < 0) || !(f = fdopen(fd, mode)))
+    else if ((append && lseek(fd, 0, SEEK_END) < 0) || !(f = fdopen(fd, mode)))
         err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
     if (!f && fd >= 0) close(fd);
     return f;

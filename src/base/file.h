@@ -13,7 +13,7 @@ int dir_make(const char *path, Err *err);                    // with its parents
 // The same for one below a folder that others may have made: a link is refused.
 int dir_make_inside(const char *path, Err *err);
 // A file of such a folder that is changed in place, and made where it is missing, as a FILE; mode
-// "r+" or "a". NULL: it is a link, no regular file, or cannot be opened.
+// "r+", "a" or "a+". NULL: it is a link, no regular file, or cannot be opened.
 void *file_change(const char *path, const char *mode, Err *err);
 // dst of n bytes gets a/b, a where b is ""; -1 where it does not fit.
 int path_join(char *dst, size_t n, const char *a, const char *b, Err *err);

@@ -242,8 +242,8 @@ static int complete(Download *d, const char *sum) {
 
 static int download(Download *d, const char *sum) {
     if (curl_load(&d->lib, d->err)) return -1;
-    d->f = fopen(d->path, "a+b");
-    if (!d->f) return err_set(d->err, ERR_IO, "%s: %s", d->path, strerror(errno));
+    d->f = file_change(d->path, "a+", d->err);
+    if (!d->f) return -1;
     const int rc = flock(fileno(d->f), LOCK_EX | LOCK_NB)
                        ? err_set(d->err, ERR_IO, "%s: another program is writing it", d->path)
                        : complete(d, sum);
