@@ -99,6 +99,17 @@ child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
     check "a killed rank ends all" test $? != 0
     check "with a checkpoint that opens" opens killed
 
+    # a million images of the included model, 12 GB, on rank 1 alone (sanitizers need more address space than that)
+    few="sample $here/../models/cifar10-wrn-16-4.safetensors --device cpu --threads 1 --steps 1 --out few.png --count"
+    if ! grep -qa __asan_init "$jempp"; then
+        SECONDS=0
+        mpirun -n 1 "$jempp" $few 2 : -n 1 bash -c "ulimit -v 8000000; exec $jempp $few 1000000" >out 2>err </dev/null
+        check "a rank without memory ends all" test $? != 0
+        check "with its message" says "jempp: out of memory for the images"
+        check "and no other" one_message
+        check "long before --rank-timeout" test $SECONDS -lt 120
+    fi
+
     begin hangs --rank-timeout 5 && kill -STOP "$(child $run 1)"        # in 5 s a busy machine answers
     wait $run
     check "a rank that hangs ends all" test $? != 0

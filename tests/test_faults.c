@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "jempp.h"
 #include "data/data.h"
+#include "dev/comm.h"
 #include "run/train_log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -519,6 +520,54 @@ static void a_checkpoint_may_shrink_while_it_is_read(void **state) {
     assert_true(at > 20);
 }
 
+// ---- one rank of several
+
+static int exchanged, closed_with;                          // calls; the error's kind at the end
+
+static void count_reduce(Comm *c, real *p, size_t n, Reduce how) {
+    (void)c, (void)p, (void)n, (void)how;
+    exchanged++;
+}
+static void count_gather(Comm *c, const void *mine, void *all, size_t bytes) {
+    memset(all, 0, (size_t)c->size * bytes);
+    memcpy(all, mine, bytes);
+    exchanged++;
+}
+static void count_broadcast(Comm *c, void *p, size_t bytes) {
+    (void)c, (void)p, (void)bytes;
+    exchanged++;
+}
+static void wait_for_nobody(Comm *c) { (void)c; }
+static void note_close(Comm *c) { closed_with = c->err.kind; }
+
+// What it calls from then on, the others would take for the answer to an earlier question.
+static void a_rank_without_memory_exchanges_nothing_more(void **state) {
+    (void)state;
+    static const CommOps ops = { count_reduce, count_gather, count_broadcast, wait_for_nobody,
+                                 note_close };
+    char results[8] = { 0 };
+    for (int at = 0; at < 3; at++) {
+        Comm *c = calloc(1, sizeof *c);
+        Err err = { 0 };
+        *c = (Comm){ .rank = 1, .size = 2, .ops = &ops };
+        exchanged = 0;
+        arm(MEMORY, 1, 0);
+        if (at == 0) comm_join(c, results, 8, 1, 1);
+        else if (at == 1) assert_int_equal(comm_agree(c, 0, &err), -1);
+        else assert_null(comm_answers(c, &at, sizeof at));
+        armed = 0;
+        assert_true(fired);
+        comm_join(c, results, 8, 1, 1);
+        comm_broadcast(c, results, sizeof results);
+        assert_int_equal(comm_agree(c, 0, &err), -1);
+        assert_int_equal(exchanged, 0);
+        assert_int_equal(err.kind, ERR_MEM);
+        assert_memory_equal(err.msg, "rank 1 of 2: out of memory for ", 31);
+        comm_close(c);
+        assert_int_equal(closed_with, ERR_MEM);             // the transport ends the others
+    }
+}
+
 // With an argument, the tests whose names match it.
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
@@ -533,6 +582,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_log_that_cannot_be_written_waits_for_room),
         cmocka_unit_test(a_data_file_may_shrink_while_it_is_read),
         cmocka_unit_test(a_checkpoint_may_shrink_while_it_is_read),
+        cmocka_unit_test(a_rank_without_memory_exchanges_nothing_more),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_root, remove_root);

@@ -72,24 +72,38 @@ static void wait_turn(const Comm *c) {
     for (int i = 0; i < turns && !stop_asked(c->events); i++) nanosleep(&tenth, NULL);
 }
 
+// This rank alone is out of memory, so it speaks at once.
 int comm_check(const Comm *c, Err *err) {
     if (!c || !c->err.kind) return 0;
+    if (c->err.kind == ERR_MEM)
+        return err_set(err, ERR_MEM, "rank %d of %d: %s", c->rank, c->size, c->err.msg);
     wait_turn(c);
     return err_set(err, c->err.kind, "%s", stop_asked(c->events) ? "" : c->err.msg);
 }
 
 // ---- host memory -------------------------------------------------------------------------------
 
+static int exchanges(const Comm *c) { return c && !c->err.kind; }
+
 void comm_gather(Comm *c, const void *mine, void *all, size_t bytes) {
-    if (!c) return;
+    if (!exchanges(c)) return;
     c->ops->gather(c, mine, all, bytes);
     c->ops->wait(c);
 }
 
 void comm_broadcast(Comm *c, void *p, size_t bytes) {
-    if (!c) return;
+    if (!exchanges(c)) return;
     c->ops->broadcast(c, p, bytes);
     c->ops->wait(c);
+}
+
+void *comm_answers(Comm *c, const void *mine, size_t bytes) {
+    void *all = calloc((size_t)c->size, bytes);
+    if (!all) err_set(&c->err, ERR_MEM, "out of memory for %d ranks", c->size);
+    comm_gather(c, mine, all, bytes);
+    if (!c->err.kind) return all;
+    free(all);
+    return NULL;
 }
 
 int comm_text(Comm *c, char **text, Err *err) {
@@ -108,26 +122,22 @@ int comm_text(Comm *c, char **text, Err *err) {
 
 int comm_agree(Comm *c, int rc, Err *err) {
     if (!c) return rc;
-    enum { WORD = sizeof(Err) };
-    int mine = rc != 0, first = -1;
-    int *all = calloc((size_t)c->size, sizeof *all);
-    if (!all) c->err.kind ? 0 : err_set(&c->err, ERR_MEM, "out of memory for %d ranks", c->size);
-    else comm_gather(c, &mine, all, sizeof mine);
-    for (int r = c->size - 1; all && r >= 0; r--)
+    int mine = rc != 0, first = -1, *all = comm_answers(c, &mine, sizeof mine);
+    if (!all) return rc ? rc : comm_check(c, err);
+    for (int r = c->size - 1; r >= 0; r--)
         if (all[r]) first = r;
     free(all);
-    if (c->err.kind) return rc ? rc : comm_check(c, err);
     const int again = c->agreed;                            // it was agreed upon further down
     c->agreed = first >= 0;
     if (first < 0) return 0;
     // its message to all, by way of everybody's: no other operation sends from a rank that is not 0
-    Err why = mine ? *err : (Err){ 0 }, *every = calloc((size_t)c->size, WORD);
-    if (every) comm_gather(c, &why, every, WORD);
-    if (every) why = every[first];
+    Err why = mine ? *err : (Err){ 0 }, *every = comm_answers(c, &why, sizeof why);
+    if (!every) return rc ? rc : comm_check(c, err);
+    why = every[first];
     free(every);
     *err = (Err){ 0 };
     if (again) return err_set(err, why.kind, "%s", why.msg);
-    return err_set(err, why.kind ? why.kind : ERR_DEV, "rank %d of %d: %.960s", first, c->size,
+    return err_set(err, why.kind ? why.kind : ERR_DEV, "rank %d of %d: %s", first, c->size,
                    why.msg);
 }
 
@@ -181,7 +191,7 @@ static real *staged(Comm *c, size_t n) {
 }
 
 void comm_reduce(Comm *c, Dev *dev, real *p, size_t n, Reduce how) {
-    if (!c || !n) return;
+    if (!exchanges(c) || !n) return;
     if (dev->linked) {
         dev->be.ranks_reduce(dev, p, n, how == REDUCE_MEAN);
     } else if (dev->be.host_memory) {
@@ -197,7 +207,7 @@ void comm_reduce(Comm *c, Dev *dev, real *p, size_t n, Reduce how) {
 }
 
 void comm_collect(Comm *c, Dev *dev, const real *mine, real *all, size_t n) {
-    if (!c || !n) return;
+    if (!exchanges(c) || !n) return;
     const size_t size = (size_t)c->size;
     if (dev->linked) {
         dev->be.ranks_gather(dev, mine, all, n);
@@ -240,11 +250,10 @@ int comm_units(Comm *c, const Dev *dev, int shared, Err *err) {
     typedef struct {
         char host[64], unit[64];
     } Place;
-    Place me = { 0 }, *all = calloc((size_t)c->size, sizeof *all);
+    Place me = { 0 };
     gethostname(me.host, sizeof me.host - 1);
     memcpy(me.unit, dev->unit, sizeof dev->unit);
-    if (!all) return err_set(err, ERR_MEM, "out of memory for %d ranks", c->size);
-    comm_gather(c, &me, all, sizeof me);
+    Place *all = comm_answers(c, &me, sizeof me);
     int rc = comm_check(c, err);
     for (int a = 0; !rc && !shared && a < c->size; a++)
         for (int b = 0; !rc && b < a; b++)
@@ -279,13 +288,12 @@ int comm_connect(Comm *c, Dev *dev, int shared, Err *err) {
     if (!c) return 0;
     if (comm_units(c, dev, shared, err)) return -1;         // the same verdict everywhere
     int own = dev->be.ranks_open && !shared, least = 0;
-    int *all = calloc((size_t)c->size, sizeof *all);
-    if (!all) return err_set(err, ERR_MEM, "out of memory for %d ranks", c->size);
-    comm_gather(c, &own, all, sizeof own);
+    int *all = comm_answers(c, &own, sizeof own);
+    if (!all) return comm_check(c, err);
     for (int r = 0; r < c->size; r++) least += all[r];
     free(all);
-    if (comm_check(c, err)) return -1;
-    if (least && least < c->size)
+    c->agreed = least && least < c->size;
+    if (c->agreed)
         return err_set(err, ERR_ARG, "%d of %d ranks have a GPU: all or none must", least, c->size);
     if (!dev->be.ranks_open || !least) return 0;
     int rc = c->rank ? 0 : dev->be.ranks_id(dev, id, err);

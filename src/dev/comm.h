@@ -5,7 +5,8 @@
 // process was started by mpirun, srun or the like. All ranks call the same functions in the same
 // order. Operations return nothing: a Comm remembers its first failure, and exchanges nothing from
 // then on (comm_check asks). A failed device does not stop the exchange, so that ranks with a
-// failure and ranks without meet again in comm_agree.
+// failure and ranks without meet again in comm_agree. A rank that fails in the exchange itself,
+// because its memory is used up, cannot meet the others: when its process exits, it ends theirs.
 #ifndef COMM_H
 #define COMM_H
 #include "dev/backend.h"
@@ -55,6 +56,8 @@ static inline int comm_size(const Comm *c) { return c ? c->size : 1; }
 // ---- host memory; these wait
 void comm_gather(Comm *c, const void *mine, void *all, size_t bytes);    // all: size x bytes
 void comm_broadcast(Comm *c, void *p, size_t bytes);                     // from rank 0
+// What comm_gather collects, malloc'd; NULL after a failure. c is not NULL.
+void *comm_answers(Comm *c, const void *mine, size_t bytes);
 // A text of rank 0 (malloc'd, may be NULL) replaces that of the others.
 int  comm_text(Comm *c, char **text, Err *err);
 // Nonzero if rc is nonzero on any rank: then err is that of the first such rank, with its number.

@@ -4,6 +4,9 @@
 // compute. So the library needs no support for threads, gradients travel during the backward pass,
 // and a rank that does not answer is noticed: every call is started, then polled until a deadline.
 //
+// A rank that exits with an error which the others do not have would leave them waiting: so all
+// meet once more at the end, and where the others do not come soon, MPI ends them.
+//
 // A sum is made in the order of ranks, whatever way the numbers take: each rank gets its share of
 // everybody's numbers, adds them up, and the shares are collected.
 #include "dev/comm.h"
@@ -15,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_JOBS = 256, SMALL = 4096, PIECE = 1 << 28 };
+enum { MAX_JOBS = 256, SMALL = 4096, PIECE = 1 << 28, GRACE = 5 };   // grace: seconds
 
 typedef enum { JOB_REDUCE, JOB_GATHER, JOB_BROADCAST } JobKind;
 typedef struct {
@@ -34,11 +37,14 @@ typedef struct {                      // MPI of this process: there can be one
     Job             job[MAX_JOBS];
     unsigned        posted, finished;
     int             started, ready, leave;
+    int             status;           // the process's, when it leaves
+    int             agreed, alone;    // an error is that of all ranks; or of this one alone
+    MPI_Comm        end;              // for the meeting at the end
     int             rank, size, local_rank, local_size;
     real           *room;             // other ranks' numbers
     size_t          n_room;
     int            *count, *at;       // of reals of each rank's share; where they begin
-    char            why[256];         // the first failure, or ""
+    Err             why;              // the first failure
 } Mpi;
 
 static Mpi mpi = { .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -60,8 +66,7 @@ static int failed(int code, const char *what) {
     int n = 0;
     if (code == MPI_SUCCESS) return 0;
     MPI_Error_string(code, text, &n);
-    snprintf(mpi.why, sizeof mpi.why, "%s between ranks failed: %.180s", what, text);
-    return -1;
+    return err_set(&mpi.why, ERR_IO, "%s between ranks failed: %s", what, text);
 }
 
 // Polls a started operation; the processor is for those who compute, so it soon sleeps between.
@@ -82,12 +87,10 @@ static int complete(MPI_Request *request, int code, const char *what, double tim
         if (seconds() - before > timeout / 2) start = seconds();     // it is this rank that slept
         passed = seconds() - start;
         if (passed < timeout) continue;
-        snprintf(
-            mpi.why, sizeof mpi.why,
-            "no answer from another rank for %.0f s (--rank-timeout): it hangs, or the network "
-            "is cut",
-            timeout);
-        return -1;
+        return err_set(&mpi.why, ERR_IO,
+                       "no answer from another rank for %.0f s (--rank-timeout): it hangs, or the "
+                       "network is cut",
+                       timeout);
     }
 }
 
@@ -97,8 +100,7 @@ static int reserve(size_t n) {
     mpi.room = malloc(n * sizeof *mpi.room);
     mpi.n_room = mpi.room ? n : 0;
     if (mpi.room) return 0;
-    snprintf(mpi.why, sizeof mpi.why, "out of memory for the exchange between ranks");
-    return -1;
+    return err_set(&mpi.why, ERR_MEM, "out of memory for the exchange between ranks");
 }
 
 // to[i] = sum over ranks of from[r * stride + i], or the mean.
@@ -164,25 +166,29 @@ static int run_job(const Job *j) {
 static int start_mpi(void) {
     int level;
     MPI_Comm here;
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level)) {
-        snprintf(mpi.why, sizeof mpi.why, "MPI does not start");
-        return -1;
-    }
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level))
+        return err_set(&mpi.why, ERR_IO, "MPI does not start");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi.size);
-    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, mpi.rank, MPI_INFO_NULL, &here)) {
-        snprintf(mpi.why, sizeof mpi.why, "MPI cannot tell which ranks share a machine");
-        return -1;
-    }
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, mpi.rank, MPI_INFO_NULL, &here))
+        return err_set(&mpi.why, ERR_IO, "MPI cannot tell which ranks share a machine");
     MPI_Comm_rank(here, &mpi.local_rank);
     MPI_Comm_size(here, &mpi.local_size);
     MPI_Comm_free(&here);
+    if (failed(MPI_Comm_dup(MPI_COMM_WORLD, &mpi.end), "preparing for the exchange")) return -1;
     mpi.count = calloc(4 * (size_t)mpi.size, sizeof(int));
     mpi.at = mpi.count ? mpi.count + 2 * mpi.size : NULL;
-    if (mpi.count) return 0;
-    snprintf(mpi.why, sizeof mpi.why, "out of memory for %d ranks", mpi.size);
-    return -1;
+    return mpi.count ? 0 : err_set(&mpi.why, ERR_MEM, "out of memory for %d ranks", mpi.size);
+}
+
+static void end_all(int failed_before) {
+    MPI_Request q;
+    if (failed_before) return;                           // the others have noticed it too
+    const int in_time = mpi.status && !mpi.agreed;
+    if (!mpi.alone && !complete(&q, MPI_Ibarrier(mpi.end, &q), "the end", in_time ? GRACE : 1e300))
+        MPI_Finalize();
+    else MPI_Abort(MPI_COMM_WORLD, mpi.status ? mpi.status : 1);
 }
 
 static void *serve(void *none) {
@@ -201,7 +207,7 @@ static void *serve(void *none) {
         pthread_cond_broadcast(&mpi.done);
     }
     pthread_mutex_unlock(&mpi.lock);
-    if (!bad) MPI_Finalize();                            // else it would wait for the others
+    end_all(bad);
     return none;
 }
 
@@ -242,20 +248,28 @@ static void broadcast(Comm *c, void *p, size_t bytes) {
 static void wait_all(Comm *c) {
     pthread_mutex_lock(&mpi.lock);
     while (mpi.posted != mpi.finished) pthread_cond_wait(&mpi.done, &mpi.lock);
-    if (mpi.why[0] && !c->err.kind) err_set(&c->err, ERR_IO, "%s", mpi.why);
+    if (mpi.why.kind) err_set(&c->err, mpi.why.kind, "%s", mpi.why.msg);
     pthread_mutex_unlock(&mpi.lock);
 }
 
 // MPI ends with the process: it cannot start twice.
-static void end_mpi(void) {
+static void end_mpi(int status, void *none) {
+    (void)none;
+    fflush(NULL);                                        // MPI_Abort does not
     pthread_mutex_lock(&mpi.lock);
+    mpi.status = status;
     mpi.leave = 1;
     pthread_cond_signal(&mpi.work);
     pthread_mutex_unlock(&mpi.lock);
     pthread_join(mpi.thread, NULL);
 }
 
-static void close_comm(Comm *c) { (void)c; }
+static void close_comm(Comm *c) {
+    pthread_mutex_lock(&mpi.lock);
+    mpi.agreed = c->agreed;
+    mpi.alone |= c->err.kind == ERR_MEM;
+    pthread_mutex_unlock(&mpi.lock);
+}
 
 static int start_thread(Err *err) {
     sigset_t all, before;
@@ -265,7 +279,7 @@ static int start_thread(Err *err) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc) return err_set(err, ERR_IO, "cannot start a thread for MPI: %s", strerror(rc));
     mpi.started = 1;
-    (void)atexit(end_mpi);
+    (void)on_exit(end_mpi, NULL);
     return 0;
 }
 
@@ -279,7 +293,7 @@ int jempp_comm(int abi, Comm *c, Err *err) {
     pthread_mutex_lock(&mpi.lock);
     while (!mpi.ready) pthread_cond_wait(&mpi.done, &mpi.lock);
     pthread_mutex_unlock(&mpi.lock);
-    if (mpi.why[0]) return err_set(err, ERR_IO, "%s", mpi.why);
+    if (mpi.why.kind) return err_set(err, mpi.why.kind, "%s", mpi.why.msg);
     c->rank = mpi.rank;
     c->size = mpi.size;
     c->local_rank = mpi.local_rank;

@@ -232,11 +232,8 @@ static char *finish(Evaluation *e, Err *err) {
 // A task that one rank has to leave out is left out by all.
 static int share_tasks(Evaluation *e, Err *err) {
     Comm *c = e->m->comm;
-    unsigned *all = calloc((size_t)comm_size(c), sizeof *all);
-    const int bad = comm_agree(c, all ? 0 : err_set(err, ERR_MEM, "out of memory for ranks"), err);
-    if (c && !bad) comm_gather(c, &e->wanted, all, sizeof *all);
-    const int rc = bad ? bad : comm_check(c, err);
-    for (int r = 0; c && all && !rc && r < c->size; r++)
+    unsigned *all = c ? comm_answers(c, &e->wanted, sizeof *all) : NULL;
+    for (int r = 0; all && r < c->size; r++)
         for (TaskId id = 0; id < N_TASK; id++) {
             char line[80];
             if (!eval_wants(e, id) || all[r] >> id & 1) continue;
@@ -245,7 +242,7 @@ static int share_tasks(Evaluation *e, Err *err) {
             e->wanted &= ~(1u << id);
         }
     free(all);
-    return rc;
+    return comm_check(c, err);
 }
 
 static int run_tasks(Evaluation *e, Err *err) {

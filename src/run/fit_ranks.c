@@ -124,9 +124,8 @@ void run_share_state(TrainRun *r) {
 
 Wish run_wish(TrainRun *r, Wish mine) {
     if (!r->comm) return mine;
-    Wish *all = calloc((size_t)r->comm->size, sizeof *all);
-    if (!all) return (Wish){ .stop = 1 };                   // the others are told by what follows
-    comm_gather(r->comm, &mine, all, sizeof mine);
+    Wish *all = comm_answers(r->comm, &mine, sizeof mine);
+    if (!all) return (Wish){ .stop = 1 };                   // what follows finds the failure
     Wish w = { .save = all[0].save };
     for (int i = 0; i < r->comm->size; i++) w.stop |= all[i].stop;
     free(all);
