@@ -68,6 +68,9 @@ JEMPP_API JemppEvents jempp_terminal(FILE *out);
 JEMPP_API void jempp_terminal_close(JemppEvents *ev);
 // Columns that UTF-8 text takes on a terminal.
 JEMPP_API int  jempp_text_width(const char *text);
+// Copies it to dst[n], without its middle where it has more than `width` columns or does not fit;
+// n and width are at least 8. Returns dst.
+JEMPP_API const char *jempp_text_shorten(char *dst, size_t n, const char *text, int width);
 
 // ---- training
 typedef struct {

@@ -114,6 +114,17 @@ expect 2 '--init run: it is for images of 3 channels, the data has 1' train $net
 mkdir tens tens/a{0..9} && for d in tens/*; do for i in 1 2 3; do cp grid.png $d/$i.png; done; done
 expect 0 'its classes (disc, square, triangle, ring, ...) are not' train $net --data folder:tens --init run --px none \
     --batch 2 --iterations 1 --threads 1 --out tens-run
+long=$(printf 'n%.0s' {1..200})
+mkdir -p long/a$long long/b$long && for d in long/*; do for i in 1 2 3; do cp grid.png $d/$i.png; done; done
+expect 0 '1 steps' train $net --data folder:long --px none --batch 2 --iterations 1 --threads 1 --out long-run
+expect 0 'nnn...nnn' predict long-run grid.png
+[ "$(wc -L <out)" -lt 100 ] || bad "a long class name makes the table of predict wide"
+expect 0 'nnn...nnn' info long-run
+[ "$(grep -o '.*nn.*' out | wc -L)" -le 96 ] || bad "a long class name makes the table of info wide"
+for out in --json '--out long.csv'; do
+    expect 0 '' predict long-run grid.png $out --force
+    cat out long.csv 2>/dev/null | grep -q "[ab]$long" || bad "predict $out cuts a class name"
+done
 mkdir -p $'lines/a\nb' lines/c && cp grid.png $'lines/a\nb/1.png' && cp grid.png lines/c/1.png
 expect 1 'class 0 has a line break in its name' data check folder:lines
 mkdir pics && cp grid.png pics/a.png && echo no >pics/b.png

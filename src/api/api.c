@@ -263,6 +263,9 @@ void jempp_terminal_close(JemppEvents *ev) {
 }
 
 int jempp_text_width(const char *text) { return text_width(text); }
+const char *jempp_text_shorten(char *dst, size_t n, const char *text, int width) {
+    return text_shorten(dst, n, text, width);
+}
 
 static char *finish(FILE *f, char **text, Err *err) {
     if (f && !fclose(f)) return *text;

@@ -137,13 +137,16 @@ static void put_exchange(FILE *f, const Info *in, const Config *c) {
     put_bytes(f, "running statistics", e.statistics, "");
 }
 
-// Names between commas, in lines of at most 96 columns; one that has a comma itself in quotes.
+// Names between commas, in lines of at most 96 columns; one that has a comma itself in quotes. Long
+// ones lose their middle.
 static void put_classes(FILE *f, const Model *m) {
     enum { INDENT = 19, MOST = 96 };
     int at = INDENT;
     fprintf(f, "  %-16s ", "classes");
     for (int i = 0; i < m->net.spec.classes; i++) {
-        const char *name = m->class_name[i], *quote = strchr(name, ',') ? "\"" : "",
+        char name[256];
+        text_shorten(name, sizeof name, m->class_name[i], MOST - INDENT - 3);
+        const char *quote = strchr(name, ',') ? "\"" : "",
                    *end = i + 1 < m->net.spec.classes ? "," : "\n";
         const int width = text_width(name) + 2 * (*quote != 0) + 1;
         if (i && at + width > MOST) fprintf(f, "\n%*s", at = INDENT, "");

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_STDIN = 256 << 20 };
+enum { MAX_STDIN = 256 << 20, CLASS_COLUMNS = 40 };         // columns: of a class's name at most
 
 typedef struct {
     Jempp *j;
@@ -57,9 +57,11 @@ static void print_answer(Job *job, const JemppPrediction *a) {
         if (c1) c[1] = '?';
     }
     job->file_width = wider(job->file_width, file);
+    char name[256];
+    jempp_text_shorten(name, sizeof name, a->class_name, CLASS_COLUMNS);
     printf("%s%*s  %s%*s  %8.4f  %10.3f  %s\n", file, job->file_width - jempp_text_width(file), "",
-           a->class_name, job->class_width - jempp_text_width(a->class_name), "", (double)a->p,
-           (double)a->log_px, in);
+           name, job->class_width - jempp_text_width(name), "", (double)a->p, (double)a->log_px,
+           in);
 }
 
 static void keep_answer(Job *job, const JemppPrediction *a) {
@@ -187,6 +189,7 @@ static int predict(Jempp *j, const JemppOptions *o) {
     }
     for (int i = 0; i < jempp_classes(j); i++)
         job.class_width = wider(job.class_width, jempp_class_name(j, i));
+    if (job.class_width > CLASS_COLUMNS) job.class_width = CLASS_COLUMNS;
     predict_names(&job, o);
     JemppErr err = { 0 };
     const int printed =

@@ -80,9 +80,12 @@ static void put_fid(const Printout *t) {
     } by_class[] = { { &r->buffer, "replay buffer" }, { &r->fresh, "fresh chains" } };
     for (int k = 0; k < 2; k++)
         for (int i = 0; by_class[k].of->there && by_class[k].of->per_class && i < t->r->n_class;
-             i++)
-            fprintf(t->f, "  %s: FID of %s%*s %9.2f\n", by_class[k].name, t->r->class_name[i],
-                    text_fill(t->r->class_name[i], 28), "", by_class[k].of->per_class[i]);
+             i++) {
+            char name[256];
+            text_shorten(name, sizeof name, t->r->class_name[i], 28);
+            fprintf(t->f, "  %s: FID of %s%*s %9.2f\n", by_class[k].name, name, text_fill(name, 28),
+                    "", by_class[k].of->per_class[i]);
+        }
     fprintf(t->f, "  reference: %s\n  weights: %s\n           SHA-256 %s\n", r->reference,
             r->weights, r->sha256);
 }

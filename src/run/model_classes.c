@@ -1,5 +1,6 @@
 // model_classes.c - the classes of a model that a list names (--class). See model.h.
 #include "run/model.h"
+#include "base/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,10 @@
 static int no_such_class(const Model *m, const char *name, size_t n_name, Err *err) {
     enum { MOST = 12 };
     const int n = m->net.spec.classes;
-    char list[600] = "";
+    char list[600] = "", one[48];
     for (int i = 0; i < n && i < MOST; i++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%.40s", i ? ", " : "",
-                 m->class_name[i]);
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
+                 text_shorten(one, sizeof one, m->class_name[i], 40));
     return err_set(err, ERR_ARG, "--class %.*s: the model's %d classes are %s%s", (int)n_name, name,
                    n, list, n > MOST ? ", ..." : "");
 }
