@@ -117,11 +117,12 @@ typedef struct {
     const char *class_name;                                 // the model's
     float       p, log_px;                                  // p(y|x); log p(x) up to a constant
     int         in;                                         // in distribution: 1, 0, or -1: unknown
+    const char *error;                                      // why there is no answer, or NULL
 } JemppPrediction;
 // Fills all but `file` of p[n].
 JEMPP_API int    jempp_predict(Jempp *j, const float *images, int n, JemppPrediction *p,
                                JemppErr *err);
-// An array of objects; free() it. NULL on failure.
+// An array of objects, those with an error of `file` and `error` alone; free() it. NULL on failure.
 JEMPP_API char  *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err);
 
 typedef struct {
@@ -135,8 +136,8 @@ JEMPP_API int    jempp_predict_files(Jempp *j, const JemppOptions *o, const Jemp
                                      JemppPredicted *result, JemppErr *err);
 
 // The same row by row, of the names number `from` to `from` + n - 1 of the options. p->file, which
-// is SET[INDEX] for an image of a set, lasts as long as the call. error: why a picture could not be
-// read, else NULL; then nothing but p->file is known.
+// is SET[INDEX] for an image of a set, lasts as long as the call. error (also p->error): why a
+// picture could not be read, else NULL; then nothing but p->file is known.
 typedef void JemppOnPrediction(void *ctx, const JemppPrediction *p, const char *error);
 JEMPP_API int    jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n,
                                     const JemppEvents *ev, JemppOnPrediction *on, void *ctx,

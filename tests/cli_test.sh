@@ -134,6 +134,10 @@ expect 0 'shapes:test[999]' predict run shapes:test
 expect 1 'pics/c.png: no such file or folder' predict run pics/c.png
 expect 0 '"log_px": ' predict run grid.png --json
 is_json predict --json
+expect 1 '"error": "pics/b.png: 3 bytes, expected a PNG' predict run pics nosuch.png --json
+[ "$(grep -c '"file": ' out)" = 3 ] && [ "$(grep -c '"class": ' out)" = 1 ] || bad "predict --json: not one element per name"
+grep -q '"file": "nosuch.png",' out && grep -q '^jempp: nosuch.png: no such file' err || bad "a name that is nothing"
+is_json predict --json with errors
 expect 0 'run/report.html: written' report run
 [ ! -e "$(dirname "$jempp")/jempp-plot.so" ] || [ "$(head -c 4 run/curves.png | tail -c 3)" = PNG ] || bad "no curves.png"
 expect 0 'page.html: written' report run --out page.html

@@ -105,6 +105,7 @@ static void prediction(const Jempp *j, const float *logits, float *room, JemppPr
     a->p = room[a->label];
     a->class_name = j->class_name[a->label];
     a->in = isnan(j->threshold) ? -1 : a->log_px >= j->threshold;
+    a->error = NULL;
 }
 
 int jempp_predict(Jempp *j, const float *images, int n, JemppPrediction *out, JemppErr *err) {
@@ -119,23 +120,30 @@ int jempp_predict(Jempp *j, const float *images, int n, JemppPrediction *out, Je
     return rc ? api_fail(err, &e) : 0;
 }
 
+static void put_answer(JsonOut *j, const JemppPrediction *p) {
+    json_put_string(j, "class", p->class_name);
+    json_put_double(j, "p", (double)p->p);
+    json_put_double(j, "log_px", (double)p->log_px);
+    for (int k = 0; k < 2; k++) {                           // "in": the name that 0.1 has for it
+        const char *key = k ? "in" : "known";
+        if (p->in < 0) json_put_string(j, key, NULL);
+        else json_put_bool(j, key, p->in);
+    }
+}
+
+static void put_prediction(JsonOut *j, const JemppPrediction *p) {
+    json_open_object(j, NULL);
+    json_put_string(j, "file", p->file);
+    if (p->error) json_put_string(j, "error", p->error);
+    else put_answer(j, p);
+    json_close(j);
+}
+
 char *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err) {
     Err e = { 0 };
     JsonOut j = { .indent = 2 };
     json_open_array(&j, NULL);
-    for (int i = 0; i < n; i++) {
-        json_open_object(&j, NULL);
-        json_put_string(&j, "file", p[i].file);
-        json_put_string(&j, "class", p[i].class_name);
-        json_put_double(&j, "p", (double)p[i].p);
-        json_put_double(&j, "log_px", (double)p[i].log_px);
-        for (int k = 0; k < 2; k++) {                       // "in": the name that 0.1 has for it
-            const char *key = k ? "in" : "known";
-            if (p[i].in < 0) json_put_string(&j, key, NULL);
-            else json_put_bool(&j, key, p[i].in);
-        }
-        json_close(&j);
-    }
+    for (int i = 0; i < n; i++) put_prediction(&j, &p[i]);
     json_close(&j);
     char *text = json_finish(&j, NULL, &e);
     if (!text) api_fail(err, &e);
@@ -171,6 +179,7 @@ static void on_row(void *ctx, const ScoreRow *row) {
     char name[400];
     snprintf(name, sizeof name, "%.300s[%llu]", row->set, (unsigned long long)row->index);
     JemppPrediction p = { .file = row->file ? row->file : name, .label = -1, .in = -1 };
+    p.error = row->error;
     if (row->logits) prediction(e->j, row->logits, e->room, &p);
     e->on(e->ctx, &p, row->error);
 }

@@ -10,8 +10,8 @@ enum { MAX_STDIN = 256 << 20, CLASS_COLUMNS = 40 };         // columns: of a cla
 
 typedef struct {
     Jempp *j;
-    JemppPrediction *answer;            // [n] with --json
-    int    n, cap;                      // n: pictures that could be read
+    JemppPrediction *answer;            // [n] with --json; file and error are its own
+    int    n, cap;                      // n: rows of the table; with --json elements of the array
     int    json, rc;
     int    file_width, class_width;     // columns
     JemppPredicted sum;                 // of all names so far
@@ -71,23 +71,32 @@ static void keep_answer(Job *job, const JemppPrediction *a) {
         if (more) job->answer = more;
         else job->cap = job->n;
     }
-    char *name = job->n < job->cap ? strdup(a->file) : NULL;
-    if (!name) {
+    char *file = strdup(a->file), *error = a->error ? strdup(a->error) : NULL;
+    if (job->n == job->cap || !file || (a->error && !error)) {
         job->rc = cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for predictions" });
+        free(file);
+        free(error);
         return;
     }
-    job->answer[job->n] = *a;
-    job->answer[job->n++].file = name;
+    JemppPrediction *kept = &job->answer[job->n++];
+    *kept = *a;
+    kept->file = file;
+    kept->error = error;
 }
 
-// A picture that cannot be read is reported and left out; the others are still answered.
+// A picture that cannot be read is reported, and has no row; the others are still answered.
 static void on_answer(void *ctx, const JemppPrediction *a, const char *error) {
     Job *job = ctx;
     if (error) {
         fprintf(stderr, "jempp: %s\n", error);
         job->rc = EXIT_FAILED;
-    } else if (job->json) keep_answer(job, a);
-    else print_answer(job, a);
+    }
+    if (job->json) keep_answer(job, a);
+    else if (!error) print_answer(job, a);
+}
+
+static void no_answer(Job *job, const char *name, const JemppErr *err) {
+    on_answer(job, &(JemppPrediction){ .file = name, .error = err->msg }, err->msg);
 }
 
 static void predict_stdin(Job *job) {
@@ -100,10 +109,9 @@ static void predict_stdin(Job *job) {
     char *data = image ? read_stdin(&n, &err) : NULL;
     if (!image) err = (JemppErr){ JEMPP_ERR_MEM, "out of memory for a picture" };
     if (!data || jempp_decode_image(job->j, data, n, "standard input", image, &err) ||
-        jempp_predict(job->j, image, 1, &a, &err)) {
-        (void)cli_fail(&err);
-        job->rc = EXIT_FAILED;
-    } else on_answer(job, &a, NULL);
+        jempp_predict(job->j, image, 1, &a, &err))
+        no_answer(job, a.file, &err);
+    else on_answer(job, &a, NULL);
     free(data);
     free(image);
 }
@@ -146,10 +154,8 @@ static void predict_names(Job *job, const JemppOptions *o) {
         JemppPredicted r = { .images = 1, .total = 1 };
         if (!strcmp(jempp_file(o, i), "-")) predict_stdin(job);
         else if (jempp_predict_each(job->j, o, i, end - i, &ev, on_answer, job, &r, &err) &&
-                 !cli_stopped()) {
-            (void)cli_fail(&err);
-            job->rc = EXIT_FAILED;
-        }
+                 !cli_stopped())
+            no_answer(job, jempp_file(o, i), &err);
         add_sum(&job->sum, &r);
     }
     jempp_terminal_close(&ev);
@@ -194,7 +200,10 @@ static int predict(Jempp *j, const JemppOptions *o) {
     JemppErr err = { 0 };
     const int printed =
         job.json ? cli_print(jempp_predictions_json(job.answer, job.n, &err), &err) : EXIT_DONE;
-    for (int i = 0; job.answer && i < job.n; i++) free((char *)(uintptr_t)job.answer[i].file);
+    for (int i = 0; job.answer && i < job.n; i++) {
+        free((char *)(uintptr_t)job.answer[i].file);
+        free((char *)(uintptr_t)job.answer[i].error);
+    }
     free(job.answer);
     return job.rc ? job.rc : printed;
 }
