@@ -8,7 +8,7 @@ const char *const dev_names[] = { "cuda", "cpu", "ref", NULL };
 
 static int open_one(Dev *dev, const char *name, const DevOpts *opts, Err *err) {
     memset(dev, 0, sizeof *dev);
-    dev->be = backend_ref;
+    ref_table(&dev->be);
     dev->events = opts->events;
     if (strcmp(name, "ref") != 0) {
         // a function pointer comes out of a library as an object pointer; POSIX says this is how

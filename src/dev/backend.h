@@ -375,7 +375,7 @@ static inline int dev_threads(const DevOpts *o, int processors) {
     return o->threads > 0 ? o->threads : share > 0 ? share : 1;
 }
 
-extern const Backend backend_ref;
+void ref_table(Backend *be);                  // ref.c: the functions of the reference
 
 extern const char *const dev_names[];         // all but "auto", the first choice first, then NULL
 // Opens "ref", "cpu", "cuda" or "auto": cuda where there is one, else cpu, else ref with the reason

@@ -315,7 +315,7 @@ static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, cons
     const float *pg = g->p, wall = m.clamp ? 1 : INFINITY;
     const size_t len = tensor_len(x);
     #pragma omp parallel for simd
-    for (size_t i = 0; i < len; i++) {               // ref.c says why
+    for (size_t i = 0; i < len; i++) {               // ref_learn.c says why
         const float move = m.lr * clamp(pg[i], m.clip);
         px[i] = clamp(clamp(px[i] + move, wall) + (float)(m.inner - 1) * move, wall);
     }

@@ -104,7 +104,7 @@ static void watch(Dev *dev, const Watch *o, const real *sums, StepState *now, re
 
 // ---- chains and attacks ------------------------------------------------------------------------
 
-// As ref.c says: the inner moves share one gradient.
+// As ref_learn.c says: the inner moves share one gradient.
 static __global__ void langevin_kernel(float *x, const float *g, size_t n, size_t dim, Move m,
                                        Rng key, const StepState *now) {
     const size_t block = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
