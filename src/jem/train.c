@@ -1,7 +1,7 @@
-// train.c - see train.h. trainer_step is the place to begin reading.
+// train.c - see train.h. trainer_step is the place to begin reading; train_open.c says which
+// batches and terms of the loss there are.
 #include "jem/train.h"
 #include "jem/attack.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,7 +124,7 @@ void check_step(Trainer *t) {
 
 // ---- around the step -------------------------------------------------------------------------
 
-static void forget_recordings(Trainer *t) {
+void trainer_forget(Trainer *t) {
     for (int i = 0; i < 2; i++)
         if (t->recording[i].work) t->dev->be.record_free(t->dev, t->recording[i].work);
     memset(t->recording, 0, sizeof t->recording);
@@ -178,17 +178,11 @@ void trainer_advance(Trainer *t) {
         trainer_chain_steps(t, chain_length_next(&t->length, t->chain.steps, t->comm));
 }
 
-// The sums after the chains' first move: the second step takes them or, where there is none, the
-// batch to learn from.
-static int after_first_move(const Trainer *t) {
-    return t->chain.steps > 1 ? CHAIN_AFTER : t->watch.fake;
-}
-
 void trainer_chain_steps(Trainer *t, int steps) {
     if (steps == t->chain.steps) return;
     t->chain.steps = steps;
-    t->watch.after = after_first_move(t);
-    forget_recordings(t);                                    // they hold the old number
+    watch_first_move(t);
+    trainer_forget(t);                                      // they hold the old number
 }
 
 double trainer_lr(const Trainer *t) {
@@ -204,7 +198,7 @@ double trainer_lr(const Trainer *t) {
 void trainer_seed(Trainer *t, int attempt) {
     t->seed = (uint64_t)t->cfg.seed + ((uint64_t)attempt << 53);
     t->replay.seed = t->seed;
-    forget_recordings(t);                                    // it holds the old seed
+    trainer_forget(t);                                      // they hold the old seed
 }
 
 void trainer_rows(Trainer *t, uint64_t step, int n, real *rows) {
@@ -286,246 +280,7 @@ void trainer_broadcast(Trainer *t) {
     t->seed = host.seed;
     t->length.auroc = host.auroc;
     trainer_chain_steps(t, host.chain_steps);
-    forget_recordings(t);
+    trainer_forget(t);
     if (has_chains(t)) replay_rewind(&t->replay, t->seed, t->step, host.drawn);
     net_changed(&t->net);
-}
-
-// ---- opening ---------------------------------------------------------------------------------
-
-// While f(x) - f(x_q) exceeds --px-margin the terms of p(x) and p(x, y) change sign, which brings
-// the two back together; those of the classifier and the penalty do not.
-static void reverse_px(Energy *e, real pyx, const StepState *now) {
-    e->now = now;
-    e->a_over = 2 * pyx - e->a;
-    e->b_over = -2 * pyx - e->b;
-}
-
-// The objective as a table: which batches there are, and what each adds to the loss.
-//   cross-entropy                 pyx (LSE - z[y])          on the labelled batch
-//   -log p(x)    real - sampled   px (-LSE), px (+LSE)      on p(x)'s real batch and on x_q
-//   the same by --px-loss bce     px softplus(-LSE), px softplus(+LSE)
-//   -log p(x, y) real - sampled   pxy (-z[y]), pxy (+z[y])  the same (+LSE if chains have no class)
-//   energy penalty                c LSE^2                   on both
-static void objective(Trainer *t) {
-    const Config *c = &t->cfg;
-    const int generative = c->px != PX_NONE, own = generative && c->px != PX_SHARED;
-    const real pyx = (real)c->pyx_weight, px = (real)c->px_weight, pxy = (real)c->pxy_weight;
-    t->batch[0].e = (Energy){ .a = pyx, .b = -pyx };
-    const int real_at = own ? 1 : 0, fake_at = generative ? real_at + 1 : -1;
-    if (generative) {
-        Energy *r = &t->batch[real_at].e, *f = &t->batch[fake_at].e;
-        const real bce = c->px_loss == LOSS_BCE ? px : 0, penalty = (real)c->penalty;
-        const real step = px - bce;                         // by the difference f(x_q) - f(x)
-        *r = (Energy){ .a = r->a - step, .b = r->b - pxy, .c = penalty, .d = -bce };
-        *f = c->conditional ? (Energy){ .a = step, .b = pxy, .c = penalty, .d = bce }
-                            : (Energy){ .a = step + pxy, .c = penalty, .d = bce };
-    }
-    t->watch = (Watch){ .n = c->batch,
-                        .n_batch = generative ? fake_at + 1 : 1,
-                        .label = 0,
-                        .px = generative ? real_at : -1,
-                        .fake = fake_at,
-                        .up = t->chain.energy,
-                        .loss_limit = (real)c->loss_limit,
-                        .gap_limit = (real)c->gap_limit,
-                        .ce_limit = pyx + pxy > 0 ? (real)c->ce_limit : 0,
-                        .px_margin = (real)c->px_margin,
-                        .n_ring = N_RING };
-    t->watch.after = after_first_move(t);
-    t->labelled = &t->batch[0];
-    t->px_real = generative ? &t->batch[real_at] : NULL;
-    t->sampled = generative ? &t->batch[fake_at] : NULL;
-    for (int i = 0; i < t->watch.n_batch; i++) {
-        if (c->px_margin > 0) reverse_px(&t->batch[i].e, i ? 0 : pyx, t->state);
-        t->watch.e[i] = t->batch[i].e;
-        t->batch[i].pass = i == fake_at ? &t->sampled_pass : &t->real_pass;
-    }
-}
-
-static int open_batches(Trainer *t, Err *err) {
-    Dev *dev = t->dev;
-    const size_t B = (size_t)t->cfg.batch, dim = (size_t)(t->data.c * t->data.side * t->data.side);
-    const size_t rows = (size_t)t->rows;
-    for (int i = 0; i < t->watch.n_batch; i++) {
-        TrainBatch *b = &t->batch[i];
-        b->x = dev->be.alloc(dev, rows * dim * sizeof(real), "a batch");
-        const int labels = b == t->labelled || b->e.b != 0;     // a term reads them
-        if (labels && b != t->sampled) b->y = dev->be.alloc(dev, rows * sizeof(int), "labels");
-        if (t->cfg.conditional && b == t->sampled) b->y = t->replay.y + t->first;
-    }
-    if (has_chains(t))
-        t->chains =
-            t->comm ? dev->be.alloc(dev, B * dim * sizeof(real), "finished chains") : t->sampled->x;
-    t->index = dev->be.alloc(dev, B * sizeof(int), "a batch");
-    t->px_index = dev->be.alloc(dev, B * sizeof(int), "a batch");
-    t->sums = dev->be.alloc(dev, N_SUMS * N_SUM * sizeof(real), "sums");
-    t->ring = dev->be.alloc(dev, N_RING * N_ROW * sizeof(real), "the log");
-    if (dev_check(dev, err)) return -1;
-    dev->be.zero(dev, t->state, sizeof(StepState));
-    dev->be.zero(dev, t->sums, N_SUMS * N_SUM * sizeof(real));
-    dev->be.zero(dev, t->ring, N_RING * N_ROW * sizeof(real));
-    if (t->comm && has_chains(t)) dev->be.zero(dev, t->chains, B * dim * sizeof(real));
-    return 0;
-}
-
-static int open_passes(Trainer *t, Err *err) {
-    const int B = t->rows, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0;
-    if (pass_open(&t->real_pass, &t->net, B, MODE_TRAIN, err)) return -1;
-    t->mem_bytes = t->real_pass.bytes;
-    if (t->cfg.sam > 0) {
-        if (pass_open(&t->sam_pass, &t->net, B, WANT_DW, err)) return -1;
-        if (t->sam_pass.bytes > t->mem_bytes) t->mem_bytes = t->sam_pass.bytes;
-        t->sam_keep = t->dev->be.alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
-        t->sam_on = t->cfg.sam_from <= 0;
-    }
-    if (has_chains(t)) {
-        if (pass_open(&t->sampled_pass, &t->net, B, WANT_DW | all, err) ||
-            pass_open(&t->chain_pass, &t->net, B, MODE_SAMPLE | all, err))
-            return -1;
-        if (t->chain_pass.bytes > t->mem_bytes) t->mem_bytes = t->chain_pass.bytes;
-    }
-    if (t->cfg.adversarial != ATTACK_NONE) {
-        if (pass_open(&t->attack_pass, &t->net, B, MODE_SAMPLE, err)) return -1;
-        if (t->attack_pass.bytes > t->mem_bytes) t->mem_bytes = t->attack_pass.bytes;
-        t->x0 = t->dev->be.alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),
-                                 "images before an attack");
-    }
-    Pass *all_passes[] = { &t->real_pass, &t->sampled_pass, &t->chain_pass, &t->attack_pass,
-                           &t->sam_pass };
-    for (int i = 0; t->cfg.sync_bn && i < 5; i++)
-        if (all_passes[i]->net && pass_sync(all_passes[i], t->comm, err)) return -1;
-    t->mem = t->dev->be.alloc(t->dev, t->mem_bytes, "activations and their gradients");
-    if (dev_check(t->dev, err)) return -1;
-    pass_bind(&t->real_pass, t->mem);
-    if (t->sam_keep) pass_bind(&t->sam_pass, t->mem);
-    if (has_chains(t)) pass_bind(&t->sampled_pass, t->mem);
-    if (has_chains(t)) pass_bind(&t->chain_pass, t->mem);
-    if (t->x0) pass_bind(&t->attack_pass, t->mem);
-    return 0;
-}
-
-// Fractions of the run become the steps at which those epochs begin.
-static int place_drops(Schedule *s, const char *text, uint64_t per_epoch, Err *err) {
-    double at[MAX_DROPS];
-    s->n_drop = config_fractions(text, at, MAX_DROPS, err);
-    if (s->n_drop < 0) return -1;
-    for (int i = 0; i < s->n_drop; i++) {
-        const double step = at[i] * (double)s->total;
-        const int whole =
-            s->total >= 3 * per_epoch; // a run of an epoch or two has none to wait for
-        s->drop[i] = whole ? (uint64_t)llround(step / (double)per_epoch) * per_epoch
-                           : (uint64_t)llround(step);
-    }
-    return 0;
-}
-
-static int open_schedule(Trainer *t, Err *err) {
-    const Config *c = &t->cfg;
-    t->per_epoch = (uint64_t)(t->data.n / c->batch);
-    if (!t->per_epoch)
-        return err_set(
-            err, ERR_ARG,
-            "%d training images are fewer than a batch of %d: expected a smaller --batch",
-            t->data.n, c->batch);
-    const double steps = c->iterations > 0 ? c->iterations : c->epochs * (double)t->per_epoch;
-    if (!(steps < 4e9))
-        return err_set(err, ERR_ARG, "%.0f steps: a run can have at most 4e9", steps);
-    if (!(c->minutes > 0) && llround(steps) < 1)
-        return err_set(err, ERR_ARG,
-                       "--epochs %g: less than one step; an epoch of %d training images has %d",
-                       c->epochs, t->data.n, (int)t->per_epoch);
-    t->schedule = (Schedule){ .kind = c->schedule,
-                              .lr = c->lr,
-                              .warmup = (uint64_t)c->warmup,
-                              .total = (uint64_t)llround(steps),
-                              .factor = c->decay_factor };
-    if (c->minutes > 0) t->schedule.total = 1000000;        // parts of the time, see trainer_lr
-    t->time_share = c->minutes > 0 ? 0 : -1;
-    return place_drops(&t->schedule, c->decay_at, c->minutes > 0 ? 1 : t->per_epoch, err);
-}
-
-// Each rank's rows are a batch of their own to the norms.
-static int divide_batch(Trainer *t, Err *err) {
-    const int n = comm_size(t->comm);
-    const int least = t->cfg.norm == NORM_BATCH && !t->cfg.sync_bn ? 2 : 1;
-    t->rows = t->cfg.batch / n;
-    t->first = t->rows * comm_rank(t->comm);
-    if (t->rows * n != t->cfg.batch)
-        return err_set(err, ERR_ARG, "batch = %d: %d ranks must divide it", t->cfg.batch, n);
-    if (n > 1 && t->rows < least)
-        return err_set(err, ERR_ARG,
-                       "batch = %d: batch normalisation needs 2 images per rank, found %d ranks",
-                       t->cfg.batch, n);
-    return 0;
-}
-
-int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *train, int empty,
-                 Err *err) {
-    memset(t, 0, sizeof *t);
-    if (c->pad >= train->side)
-        return err_set(err, ERR_ARG,
-                       "pad = %d: images of %dx%d can be shifted by %d pixels at most", c->pad,
-                       train->side, train->side, train->side - 1);
-    t->cfg = *c;
-    t->cfg.flip = c->flip && train->flip;
-    t->dev = dev;
-    t->comm = comm;
-    t->lr_scale = 1;
-    if (divide_batch(t, err)) return -1;
-    t->chain = chain_of(c);
-    trainer_seed(t, 0);
-    NetSpec spec;
-    if (config_net(&spec, c, train->c, train->side, train->classes, err) ||
-        net_build(&t->net, &spec, err))
-        return -1;
-    t->net.momentum = (real)c->bn_momentum;
-    t->optim = (Optim){ .kind = c->optimizer,
-                        .sgd = { (real)c->momentum, (real)c->weight_decay },
-                        .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)c->weight_decay },
-                        .ema_keep = (real)c->ema };
-    t->state = dev->be.alloc(dev, sizeof(StepState), "the step");
-    objective(t);
-    if (dev_check(dev, err) || net_alloc(&t->net, dev, err) ||
-        net_init(&t->net, (uint64_t)c->seed, err) || stopped(dev->events, err) ||
-        bytes_upload(&t->data, dev, train, err) || open_schedule(t, err))
-        return -1;
-    if (has_chains(t) &&
-        (starts_open(&t->starts, dev, c->start, &t->data, train->x, train->y, train->classes,
-                     err) ||
-         starts_add_real(&t->starts, &t->data, train->y, c->start_real, c->sigma, err) ||
-         stopped(dev->events, err) ||
-         replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err) ||
-         stopped(dev->events, err)))
-        return -1;
-    if (has_chains(t) && chain_length_open(&t->length, dev, c, t->rows, train->classes, err))
-        return -1;
-    t->replay.first = t->first;
-    t->replay.rows = t->rows;
-    if (open_batches(t, err) || open_passes(t, err) || optim_open(&t->optim, &t->net, err))
-        return -1;
-    return dev_check(dev, err);
-}
-
-void trainer_close(Trainer *t) {
-    Dev *dev = t->dev;
-    if (!dev) return;
-    forget_recordings(t);
-    Pass *passes[] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass,
-                       &t->attack_pass };
-    for (int i = 0; i < 5; i++) pass_close(passes[i]);
-    if (t->comm) dev->be.free(dev, t->chains);
-    for (int i = 0; i < MAX_BATCHES; i++) {
-        dev->be.free(dev, t->batch[i].x);
-        if (&t->batch[i] != t->sampled) dev->be.free(dev, t->batch[i].y);
-    }
-    void *all[] = { t->mem, t->index, t->px_index, t->x0, t->sam_keep, t->state, t->sums, t->ring };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) dev->be.free(dev, all[i]);
-    optim_close(&t->optim, &t->net);
-    chain_length_close(&t->length);
-    replay_close(&t->replay);
-    starts_close(&t->starts);
-    bytes_free(&t->data, dev);
-    net_free(&t->net);
-    memset(t, 0, sizeof *t);
 }

@@ -88,12 +88,18 @@ void trainer_seed(Trainer *t, int attempt);         // a new random stream for a
 // The log rows of n steps, rows[n][N_ROW], the first at most N_RING back; waits for the device.
 void trainer_rows(Trainer *t, uint64_t step, int n, real *rows);
 StepState trainer_state(Trainer *t);                // waits for the device
+void trainer_forget(Trainer *t);                    // the recordings, as what they hold has changed
 // With ranks: a number that differs where weights, statistics or finished chains do; rank 0's state
 // (everything that a checkpoint holds) to all.
 uint64_t trainer_checksum(Trainer *t);
 int  trainer_same(Trainer *t, Err *err);            // 0, or an error that names a rank that differs
 void trainer_broadcast(Trainer *t);
 
+// The sums after the chains' first move: the second step takes them or, where there is none, the
+// batch to learn from.
+static inline void watch_first_move(Trainer *t) {
+    t->watch.after = t->chain.steps > 1 ? CHAIN_AFTER : t->watch.fake;
+}
 static inline int has_chains(const Trainer *t) { return t->sampled != NULL; }
 static inline int has_attack(const Trainer *t) { return t->x0 != NULL; }
 static inline int sam_active(const Trainer *t) { return t->sam_on; }
