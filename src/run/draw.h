@@ -1,0 +1,26 @@
+// draw.h - one call that draws images from a model: model_sample.c chooses, model_chains.c runs
+// fresh chains.
+#ifndef DRAW_H
+#define DRAW_H
+#include "base/image.h"
+#include "run/model.h"
+
+typedef struct {
+    Model   *m;
+    Sampler *s;
+    Config   cfg;               // the run's, with the options of this call
+    int      steps_given;       // by this call, not by the run
+    const Events *ev;
+    char     wanted[MODEL_CLASSES];    // by class
+    int      n_wanted;
+    const ChainWatch *watch;    // or NULL
+    float   *seen;              // [n_seen][dim] images for it, of the classes in seen_class
+    int     *seen_class, n_seen;
+    Image   *frame;             // of the animation
+    int      n_frame;
+} Draw;
+
+// n images from the ends of fresh chains, or from their starts, and the classes that they were
+// started as, or -1.
+int draw_chains(Draw *d, int n, float *images, int *class_of, Err *err);
+#endif
