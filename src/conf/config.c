@@ -1,13 +1,11 @@
 // config.c - see config.h.
 #include "conf/config.h"
-#include "base/file.h"
+#include "conf/nearest.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { MAX_FILE = 64 << 10, MAX_LINE = 1024, MAX_NAME = 32 };
 
 const OptRow *config_row(const char *name) {
     for (const OptAlias *a = config_aliases; a->former; a++)
@@ -21,44 +19,6 @@ const char *config_former(const char *name) {
     for (const OptAlias *a = config_aliases; a->former; a++)
         if (!strcmp(a->name, name)) return a->former;
     return NULL;
-}
-
-// ---- names that were not found ------------------------------------------------------------
-
-// Edit distance: letters inserted, removed, replaced, or two neighbours swapped.
-static int edit_distance(const char *a, const char *b) {
-    int d[MAX_NAME + 1][MAX_NAME + 1];
-    const int n = (int)strlen(a), m = (int)strlen(b);
-    if (n > MAX_NAME || m > MAX_NAME) return MAX_NAME;
-    for (int i = 0; i <= n; i++)
-        for (int j = 0; j <= m; j++) {
-            if (!i || !j) {
-                d[i][j] = i + j;
-                continue;
-            }
-            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
-            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                d[i - 2][j - 2] + 1 < best)
-                best = d[i - 2][j - 2] + 1;
-            d[i][j] = best;
-        }
-    return d[n][m];
-}
-
-// How unlike two names are; one that begins with all of the other is as near as two letters off.
-static int unlikeness(const char *a, const char *b) {
-    const size_t n = strlen(a), m = strlen(b), shared = n < m ? n : m;
-    const int d = edit_distance(a, b);
-    return d > 2 && shared >= 3 && !strncmp(a, b, shared) ? 2 : d;
-}
-
-// Takes *found's place where the candidate is nearer. Of short names almost all are near.
-static void nearer(const char *name, const char *candidate, const char **found) {
-    const size_t n = strlen(name);
-    const int best = *found ? unlikeness(name, *found) : n > 6 ? 4 : n > 4 ? 3 : 2;
-    if (unlikeness(name, candidate) < best) *found = candidate;
 }
 
 int config_unknown(const char *name, const char *where, unsigned commands, Err *err) {
@@ -285,109 +245,6 @@ char *config_dump(const Config *c, unsigned commands) {
     return NULL;
 }
 
-// ---- files --------------------------------------------------------------------------------
-
-typedef struct {
-    const char *where;
-    int line, any;                        // `any`: an option has been set
-    int line_of[sizeof((Config *)0)->given];
-} Reading;
-
-static char *trimmed(char *s) {
-    while (*s == ' ' || *s == '\t') s++;
-    for (size_t n = strlen(s); n && strchr(" \t\r", s[n - 1]); n--) s[n - 1] = 0;
-    return s;
-}
-
-static int read_line(Config *c, Reading *r, char *line, Err *err) {
-    char where[768];
-    char *name = trimmed(line), *equals = strchr(name, '=');
-    if (!*name || *name == '#') return 0;
-    if (!equals)
-        return err_set(err, ERR_ARG, "%s, line %d: found '%.100s', expected option = value",
-                       r->where, r->line, name);
-    *equals = 0;
-    name = trimmed(name);
-    snprintf(where, sizeof where, "%.600s, line %d: %.100s", r->where, r->line, name);
-    const OptRow *row = config_row(name);
-    if (!row) return config_unknown(name, where, ~0u, err);
-    if (row->type == T_FILE)
-        return err_set(err, ERR_ARG, "%s: a config file cannot include another", where);
-    if (row->type == T_PRESET && r->any)
-        return err_set(err, ERR_ARG, "%s: must come before all other options", where);
-    int *first = &r->line_of[row - config_rows];
-    if (*first) return err_set(err, ERR_ARG, "%s: already given on line %d", where, *first);
-    *first = r->line;
-    r->any = 1;
-    return config_set(c, name, trimmed(equals + 1), where, err);
-}
-
-int config_text(Config *c, const char *text, size_t n, const char *where, Err *err) {
-    Reading r = { .where = where };
-    if (n > MAX_FILE)
-        return err_set(err, ERR_ARG, "%s: %zu bytes, expected at most %d", where, n, (int)MAX_FILE);
-    for (size_t at = 0; at < n;) {
-        char line[MAX_LINE + 1];
-        const char *end = memchr(text + at, '\n', n - at);
-        const size_t len = end ? (size_t)(end - text) - at : n - at;
-        r.line++;
-        if (len > MAX_LINE)
-            return err_set(err, ERR_ARG, "%s, line %d: %zu bytes, expected at most %d", where,
-                           r.line, len, (int)MAX_LINE);
-        if (memchr(text + at, 0, len))
-            return err_set(err, ERR_ARG, "%s, line %d: a zero byte", where, r.line);
-        memcpy(line, text + at, len);
-        line[len] = 0;
-        if (read_line(c, &r, line, err)) return -1;
-        at += len + 1;
-    }
-    return 0;
-}
-
-int config_file(Config *c, const char *path, Err *err) {
-    char *text;
-    size_t n;
-    if (file_read(path, MAX_FILE, &text, &n, err)) return -1;
-    const int rc = config_text(c, text, n, path, err);
-    free(text);
-    return rc;
-}
-
-static int unknown_preset(const char *name, Err *err) {
-    int n = 0;
-    size_t at = 0;
-    char list[512] = "";
-    for (; preset_table[n].name; n++)
-        if (at < sizeof list)
-            at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", n ? ", " : "",
-                                   preset_table[n].name);
-    const char *meant = NULL;
-    for (int i = 0; i < n; i++) nearer(name, preset_table[i].name, &meant);
-    if (meant)
-        return err_set(err, ERR_ARG, "preset '%.64s': no such preset; did you mean %s?", name,
-                       meant);
-    return err_set(err, ERR_ARG, "preset '%.64s': no such preset; there are %s", name, list);
-}
-
-int config_preset(Config *c, const char *name, Err *err) {
-    char where[96];
-    for (const Preset *p = preset_table; p->name; p++) {
-        if (strcmp(p->name, name) != 0) continue;
-        unsigned char before[sizeof c->given];
-        memcpy(before, c->given, sizeof before);
-        memset(c->given, 0, sizeof c->given);
-        snprintf(where, sizeof where, "preset %s", p->name);
-        const int rc = config_text(c, p->text, strlen(p->text), where, err);
-        for (size_t i = 0; i < sizeof before; i++)
-            c->given[i] = c->given[i] ? BY_PRESET : before[i];
-        if (rc) return -1;
-        snprintf(c->preset, sizeof c->preset, "%s", p->name);
-        c->given[config_row("preset") - config_rows] = BY_USER;
-        return 0;
-    }
-    return unknown_preset(name, err);
-}
-
 // ---- what is opened with them ---------------------------------------------------------------
 
 DevOpts config_dev(const Config *c) {
@@ -408,7 +265,7 @@ int config_net(NetSpec *spec, const Config *c, int channels, int side, int class
     return net_parse(spec, c->model, err);
 }
 
-// ---- what fits together -------------------------------------------------------------------
+// ---- lists of numbers ---------------------------------------------------------------------
 
 int config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
                   double *dst, int max, Err *err) {
@@ -429,101 +286,4 @@ int config_rising(const char *name, const char *text, double lo, double hi, cons
 int config_fractions(const char *text, double *dst, int max, Err *err) {
     return config_rising("decay-at", text, nextafter(0, 1), nextafter(1, 0),
                          "rising fractions below 1, as 1/3,2/3,5/6", dst, max, err);
-}
-
-static int check_length(const Config *c, Err *err) {
-    if (c->epochs <= 0 && !c->iterations && c->minutes <= 0)
-        return err_set(err, ERR_ARG,
-                       "epochs, iterations and minutes are all 0: expected one of them above 0");
-    if (c->resume && !c->out[0])
-        return err_set(err, ERR_ARG,
-                       "--resume: expected --out RUN too, the folder of the run to resume");
-    if (c->norm == NORM_BATCH && c->batch < 2)
-        return err_set(err, ERR_ARG,
-                       "batch = 1: batch normalisation needs 2 images or more (or norm = none)");
-    return 0;
-}
-
-// Options of chains that are not there.
-static int check_no_chains(const Config *c, Err *err) {
-    if (c->steps_max)
-        return err_set(err, ERR_ARG, "steps-max = %d without chains: expected px other than none",
-                       c->steps_max);
-    if (c->start_real > 0)
-        return err_set(err, ERR_ARG, "start-real = %g without chains: expected px other than none",
-                       c->start_real);
-    return 0;
-}
-
-static int check_chains(const Config *c, Err *err) {
-    if (c->px == PX_NONE && c->pxy_weight <= 0) return check_no_chains(c, err);
-    if (!c->steps)
-        return err_set(
-            err, ERR_ARG,
-            "steps = 0: chains take 1 step or more (training without chains: px = none; samples "
-            "without steps: from = starts)");
-    if (c->steps_max && c->steps_max <= c->steps)
-        return err_set(err, ERR_ARG, "steps-max = %d: expected more than steps = %d, or 0",
-                       c->steps_max, c->steps);
-    if (c->step_size <= 0) return err_set(err, ERR_ARG, "step-size = 0: chains would not move");
-    if (c->buffer < c->batch)
-        return err_set(err, ERR_ARG, "buffer = %d: a batch takes %d different images from it",
-                       c->buffer, c->batch);
-    return 0;
-}
-
-static int check_objective(const Config *c, Err *err) {
-    if (c->pxy_weight > 0 && c->px == PX_NONE)
-        return err_set(err, ERR_ARG, "pxy-weight = %g: log p(x,y) needs chains, px other than none",
-                       c->pxy_weight);
-    if (c->pyx_weight <= 0 && (c->px == PX_NONE || (c->px_weight <= 0 && c->pxy_weight <= 0)))
-        return err_set(err, ERR_ARG, "all weights are 0: nothing is learned");
-    if (c->px_loss == LOSS_BCE && c->px_margin > 0)
-        return err_set(err, ERR_ARG,
-                       "px-margin = %g with px-loss = bce: expected 0, since bce is bounded",
-                       c->px_margin);
-    if (c->sam_from > 0 && c->sam <= 0)
-        return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",
-                       c->sam_from);
-    if (c->adversarial == ATTACK_NONE && c->attack_radius > 0)
-        return err_set(err, ERR_ARG,
-                       "attack-radius = %g without an attack: expected adversarial = linf or l2",
-                       c->attack_radius);
-    if (c->adversarial != ATTACK_NONE && c->attack_radius <= 0)
-        return err_set(err, ERR_ARG,
-                       "adversarial training without a radius: expected attack-radius above 0, as "
-                       "8/255");
-    return 0;
-}
-
-int config_check(const Config *c, Err *err) {
-    NetSpec spec;
-    double at[MAX_DROPS];
-    if (net_parse(&spec, c->model, err)) return -1;
-    if (c->ranks && c->batch % c->ranks)
-        return err_set(err, ERR_ARG, "ranks = %d: they must divide the batch of %d", c->ranks,
-                       c->batch);
-    if (c->side % 4)
-        return err_set(err, ERR_ARG, "side = %d: expected a multiple of 4 up to 256", c->side);
-    if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");
-    if (c->best && c->worst)
-        return err_set(err, ERR_ARG, "--best and --worst: expected one of them");
-    if (config_fractions(c->decay_at, at, MAX_DROPS, err) < 0) return -1;
-    return check_length(c, err) || check_chains(c, err) || check_objective(c, err);
-}
-
-int config_same_run(const Config *old, const Config *now, Err *err) {
-    for (int i = 0; i < config_n_rows; i++) {
-        const OptRow *row = &config_rows[i];
-        char was[1024], is[1024];
-        if (!(row->commands & CMD_TRAIN) || row->commands & MAY_CHANGE) continue;
-        config_value(old, row, was, sizeof was);
-        config_value(now, row, is, sizeof is);
-        if (strcmp(was, is) != 0)
-            return err_set(err, ERR_ARG,
-                           "--resume: the run has %s = %s, found %s: a run keeps it; leave %s out, "
-                           "or begin a new run in another --out",
-                           row->name, was, is, row->name);
-    }
-    return 0;
 }

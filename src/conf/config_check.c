@@ -1,0 +1,101 @@
+// config_check.c - which options fit together, and which may change when a run is resumed. See
+// config.h.
+#include "conf/config.h"
+#include <string.h>
+
+static int check_length(const Config *c, Err *err) {
+    if (c->epochs <= 0 && !c->iterations && c->minutes <= 0)
+        return err_set(err, ERR_ARG,
+                       "epochs, iterations and minutes are all 0: expected one of them above 0");
+    if (c->resume && !c->out[0])
+        return err_set(err, ERR_ARG,
+                       "--resume: expected --out RUN too, the folder of the run to resume");
+    if (c->norm == NORM_BATCH && c->batch < 2)
+        return err_set(err, ERR_ARG,
+                       "batch = 1: batch normalisation needs 2 images or more (or norm = none)");
+    return 0;
+}
+
+// Options of chains that are not there.
+static int check_no_chains(const Config *c, Err *err) {
+    if (c->steps_max)
+        return err_set(err, ERR_ARG, "steps-max = %d without chains: expected px other than none",
+                       c->steps_max);
+    if (c->start_real > 0)
+        return err_set(err, ERR_ARG, "start-real = %g without chains: expected px other than none",
+                       c->start_real);
+    return 0;
+}
+
+static int check_chains(const Config *c, Err *err) {
+    if (c->px == PX_NONE && c->pxy_weight <= 0) return check_no_chains(c, err);
+    if (!c->steps)
+        return err_set(
+            err, ERR_ARG,
+            "steps = 0: chains take 1 step or more (training without chains: px = none; samples "
+            "without steps: from = starts)");
+    if (c->steps_max && c->steps_max <= c->steps)
+        return err_set(err, ERR_ARG, "steps-max = %d: expected more than steps = %d, or 0",
+                       c->steps_max, c->steps);
+    if (c->step_size <= 0) return err_set(err, ERR_ARG, "step-size = 0: chains would not move");
+    if (c->buffer < c->batch)
+        return err_set(err, ERR_ARG, "buffer = %d: a batch takes %d different images from it",
+                       c->buffer, c->batch);
+    return 0;
+}
+
+static int check_objective(const Config *c, Err *err) {
+    if (c->pxy_weight > 0 && c->px == PX_NONE)
+        return err_set(err, ERR_ARG, "pxy-weight = %g: log p(x,y) needs chains, px other than none",
+                       c->pxy_weight);
+    if (c->pyx_weight <= 0 && (c->px == PX_NONE || (c->px_weight <= 0 && c->pxy_weight <= 0)))
+        return err_set(err, ERR_ARG, "all weights are 0: nothing is learned");
+    if (c->px_loss == LOSS_BCE && c->px_margin > 0)
+        return err_set(err, ERR_ARG,
+                       "px-margin = %g with px-loss = bce: expected 0, since bce is bounded",
+                       c->px_margin);
+    if (c->sam_from > 0 && c->sam <= 0)
+        return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",
+                       c->sam_from);
+    if (c->adversarial == ATTACK_NONE && c->attack_radius > 0)
+        return err_set(err, ERR_ARG,
+                       "attack-radius = %g without an attack: expected adversarial = linf or l2",
+                       c->attack_radius);
+    if (c->adversarial != ATTACK_NONE && c->attack_radius <= 0)
+        return err_set(err, ERR_ARG,
+                       "adversarial training without a radius: expected attack-radius above 0, as "
+                       "8/255");
+    return 0;
+}
+
+int config_check(const Config *c, Err *err) {
+    NetSpec spec;
+    double at[MAX_DROPS];
+    if (net_parse(&spec, c->model, err)) return -1;
+    if (c->ranks && c->batch % c->ranks)
+        return err_set(err, ERR_ARG, "ranks = %d: they must divide the batch of %d", c->ranks,
+                       c->batch);
+    if (c->side % 4)
+        return err_set(err, ERR_ARG, "side = %d: expected a multiple of 4 up to 256", c->side);
+    if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");
+    if (c->best && c->worst)
+        return err_set(err, ERR_ARG, "--best and --worst: expected one of them");
+    if (config_fractions(c->decay_at, at, MAX_DROPS, err) < 0) return -1;
+    return check_length(c, err) || check_chains(c, err) || check_objective(c, err);
+}
+
+int config_same_run(const Config *old, const Config *now, Err *err) {
+    for (int i = 0; i < config_n_rows; i++) {
+        const OptRow *row = &config_rows[i];
+        char was[1024], is[1024];
+        if (!(row->commands & CMD_TRAIN) || row->commands & MAY_CHANGE) continue;
+        config_value(old, row, was, sizeof was);
+        config_value(now, row, is, sizeof is);
+        if (strcmp(was, is) != 0)
+            return err_set(err, ERR_ARG,
+                           "--resume: the run has %s = %s, found %s: a run keeps it; leave %s out, "
+                           "or begin a new run in another --out",
+                           row->name, was, is, row->name);
+    }
+    return 0;
+}
