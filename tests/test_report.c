@@ -351,8 +351,8 @@ static void a_folder_that_is_no_run_is_refused(void **state) {
     Record r;
     Err err = { 0 };
     refused("a folder, but not of a run (no log.tsv, run.json or eval.json in it)", "");
-    assert_int_equal(record_read(&r, "/nonexistent", &err), -1);
-    assert_non_null(strstr(err.msg, "/nonexistent: no such run folder"));
+    assert_int_equal(record_read(&r, in_dir("nowhere"), &err), -1);
+    assert_non_null(strstr(err.msg, "/nowhere: no such run folder"));
     err = (Err){ 0 };
     put("a.file", "text");
     assert_int_equal(record_read(&r, in_dir("a.file"), &err), -1);
