@@ -150,18 +150,20 @@ def path_bytes(path: Any) -> bytes:
     """A path for the library."""
     name = os.fsencode(path)
     if b"\0" in name:
-        raise ValueError(f"{path!r}: a null byte in a name")
+        raise ValueError(f"{path!r:.80}: a null byte in a name")
     return name
 
 
 def _text_of(value: Any) -> str:
+    if getattr(value, "ndim", None) == 0:           # a number of NumPy's
+        value = value.item()
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (str, bytes, os.PathLike)):
+        return os.fsdecode(value)
+    if hasattr(value, "__iter__"):
         return ",".join(_text_of(v) for v in value)
-    if isinstance(value, float):
-        return repr(value)
-    return os.fsdecode(value) if isinstance(value, (bytes, os.PathLike)) else str(value)
+    return repr(value) if isinstance(value, float) else str(value)
 
 
 class Options:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import threading
 from ctypes import POINTER, byref, c_float
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Optional, Sequence, Union
+from numbers import Integral
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from ._images import Images, inputs, to_bytes
 from ._lib import Err, Events, Options, Progress, check_fork, lib, path_bytes
 
 _AT_ONCE = 64           # images of a call into the library; Ctrl-C is answered between two
+_PROGRAMS_ALONE = {"out", "zoom", "columns", "preview", "force"}        # of `jempp sample`
 
 
 def _floats(a: np.ndarray) -> Any:
@@ -52,7 +55,7 @@ class Model:
     def __init__(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
         self._lock = threading.RLock()
         self._p: Optional[int] = None
-        self._in_call, self._threads = False, options.get("threads")
+        self._in_call, self._options, self._threads = False, options, options.get("threads")
         err = Err()
         check_fork(self._threads)
         with Options("sample", options) as o:
@@ -84,6 +87,9 @@ class Model:
     def __del__(self) -> None:
         if getattr(self, "_p", None):
             self.close()
+
+    def __reduce__(self) -> Any:        # a copy, or the model in another process, is opened anew
+        return functools.partial(Model, **self._options), (self.path,)
 
     def __repr__(self) -> str:
         return (f"<jempp.Model {self.path}: {len(self.classes)} classes, "
@@ -141,13 +147,14 @@ class Model:
         """Classifies images, and detects those that are out of distribution.
 
         images: one, or a sequence of any length of
-          - paths of PNG, JPEG or WebP files,
+          - paths of PNG, JPEG or WebP files, such files that are open, and their contents (bytes),
           - PIL images,
           - uint8 arrays [h, w, c], [c, h, w] or [h, w], with 1 (grey), 3 (RGB) or, with alpha, 2
             or 4 channels,
           - float arrays of the model's own size in [0, 1],
-        or an array of several images, [n, h, w, c], [n, c, h, w] or [n, h, w]. Files, PIL images
-        and bytes of another size are resized and cropped as the program does it.
+        or an array of several images, [n, h, w, c], [n, c, h, w] or [n, h, w] (of a grey model:
+        always, so it takes no [c, h, w]). Files, PIL images and uint8 arrays of another size are
+        resized and cropped as the program does it.
         """
         z = self.logits(images)
         p, score = np.empty_like(z), np.empty(len(z), np.float32)
@@ -160,17 +167,31 @@ class Model:
 
     # ---- sampling
 
+    def _names(self, cls: Any) -> Any:
+        """Classes by name: a class that is called 3 need not be number 3."""
+        if isinstance(cls, Iterable) and not isinstance(cls, (str, bytes)):
+            return [self._names(c) for c in cls]
+        is_number = isinstance(cls, Integral) and 0 <= int(cls) < len(self.classes)
+        return self.classes[int(cls)] if is_number else cls
+
     def sample(self, n: int, cls: Union[None, int, str, Sequence[Union[int, str]]] = None,
                steps: Optional[int] = None, *, on_progress: Optional[Progress] = None,
                **options: Any) -> np.ndarray:
         """Draws n images, uint8 [n, side, side, channels].
 
         cls: a class or several, by name or number; steps: gradient steps of each chain. Other
-        options are those of `jempp sample` (seed, start, from_, step_size, ...).
+        options are those of `jempp sample` (seed, start, from_, step_size, ...), but for where
+        pictures are written. best=n or worst=n keeps n of `count`.
         on_progress(done, total, text) is called now and then.
         """
+        for name in options.keys() & _PROGRAMS_ALONE:
+            raise TypeError(f"sample returns images; {name} is an option of the program alone")
+        for name in options.keys() & {"best", "worst"}:
+            if options[name] not in (None, n):
+                raise ValueError(f"sample: {name} {options[name]} of {n} images; expected {n}, and "
+                                 "in count the number to select from")
         x, err = np.empty((n, self.channels, self.side, self.side), np.float32), Err()
-        wanted = {"class": cls, "steps": steps, **options}
+        wanted = {"class": self._names(cls), "steps": steps, **options}
         with Options("sample", wanted) as o, self._long_call() as j:
             with Events(on_progress=on_progress) as ev:
                 failed = lib.jempp_sample(j, o.p, byref(ev.c), n, _floats(x), None, byref(err))

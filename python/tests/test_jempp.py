@@ -4,10 +4,12 @@ JEMPP_RUN      a run folder of a tiny model, trained with one thread
 JEMPP_TREE     the source tree
 """
 
+import copy
 import csv
 import json
 import math
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -62,7 +64,7 @@ def read_png(path):
             near = np.where((abs(p - a) <= abs(p - b)) & (abs(p - a) <= abs(p - d)), a,
                             np.where(abs(p - b) <= abs(p - d), b, d))
             add = (0, a, b, (a + b) // 2, near)[rows[y, 0]]
-            out[y + 1, x + 1] = (rows[y, 1 + x * c:1 + x * c + c] + add) % 256
+            out[y + 1, x + 1] = (rows[y, 1 + x * c:1 + x * c + c].astype(int) + add) % 256
     return out[1:, 1:]
 
 
@@ -108,6 +110,29 @@ class Predicting(Case):
         np.testing.assert_allclose(self.model.logits(floats), z, atol=1e-4)
         np.testing.assert_array_equal(self.model.logits(self.files[2]), z[2:3])
         self.assertEqual(self.model.logits([]).shape, (0, 10))
+        for images in (np.array(self.files, object), np.array([str(f) for f in self.files]),
+                       [f.read_bytes() for f in self.files], [open(f, "rb") for f in self.files]):
+            np.testing.assert_array_equal(self.model.logits(images), z)
+
+    def test_few_images_of_a_grey_model_are_not_channels_nor_names_numbers(self):
+        pixels = self.pixels[:, :, :, 0]
+        jempp.train(**dict(TRAIN, data=f"folder:{self.grey_set()}", channels=1, iterations=1,
+                           train_images=None, valid_images=2, batch=4), out=self.dir / "grey")
+        with jempp.open(self.dir / "grey", threads=1) as m:
+            z = m.logits([p for p in pixels])
+            for n in (1, 2, 3, 4, 5):
+                np.testing.assert_array_equal(m.logits(pixels[:n]), z[:n])
+                np.testing.assert_allclose(m.logits(pixels[:n] / 255), z[:n], atol=1e-4)
+            self.assertEqual(m.classes, ["1", "2"])
+            np.testing.assert_array_equal(m.sample(2, 1, from_="starts"),
+                                          m.sample(2, "2", from_="starts"))
+
+    def grey_set(self):
+        for i, pixels in enumerate(np.repeat(self.pixels, 4, 0)):
+            folder = self.dir / "set" / str(1 + i % 2)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{i}.png").write_bytes(_images.png(pixels))
+        return self.dir / "set"
 
     def test_bytes_of_any_size_and_colour_are_treated_as_a_file(self):
         for shape in ((20, 31, 3), (9, 40, 1), (24, 24, 4), (16, 16, 2)):
@@ -123,22 +148,39 @@ class Predicting(Case):
             from PIL import Image
         except ImportError:
             self.skipTest("no PIL here")
-        for mode in ("RGB", "L", "RGBA", "LA", "P", "1"):
-            a = np.random.default_rng(2).integers(0, 256, (19, 23, 3), np.uint8)
-            image = Image.fromarray(a).convert(mode)
+        a = np.random.default_rng(2).integers(0, 256, (19, 23, 3), np.uint8)
+        deep = Image.fromarray(a[:, :, 0].astype(np.uint16) * 257 % 65521)
+        modes = ("RGB", "L", "RGBA", "LA", "P", "1")
+        for image in (*(Image.fromarray(a).convert(m) for m in modes), deep):
             image.save(self.dir / "pil.png")
             np.testing.assert_array_equal(self.model.logits(image),
-                                          self.model.logits(self.dir / "pil.png"), mode)
+                                          self.model.logits(self.dir / "pil.png"), image.mode)
+        Image.fromarray(a).save(self.dir / "pil.png", transparency=tuple(int(v) for v in a[3, 3]))
+        with Image.open(self.dir / "pil.png") as image:         # one colour is transparent
+            np.testing.assert_array_equal(self.model.logits(image),
+                                          self.model.logits(self.dir / "pil.png"))
+        np.testing.assert_array_equal(self.model.logits(deep.convert("I")), self.model.logits(deep))
+        with self.assertRaisesRegex(ValueError, "mode F"):
+            self.model.logits(deep.convert("F"))
 
     def test_what_is_no_image_is_refused(self):
         for images, words in ((np.zeros((16, 16, 3)) + 7, "expected [0, 1]"),
                               (np.zeros((17, 16, 3)), "bytes (uint8) may have any size"),
                               (np.full((16, 16, 3), np.nan), "expected [0, 1]"),
                               (np.zeros((16, 16, 3), np.int32), "expected uint8"),
+                              (np.zeros((16, 0, 3), np.uint8), "no pixels"),
+                              (np.zeros((16, 16, 0), np.uint8), "no pixels"),
                               (np.zeros((2, 3, 4, 5, 6)), "of shape (2, 3, 4, 5, 6)")):
             with self.assertRaises(ValueError) as e:
                 self.model.predict(images)
             self.assertIn(words, str(e.exception))
+        with self.assertRaisesRegex(TypeError, "int, expected paths, PIL images or arrays"):
+            self.model.predict([[1, 2], [3, 4]])
+        (self.dir / "no.txt").write_text("no picture")
+        with open(self.dir / "no.txt") as f, self.assertRaisesRegex(TypeError, "open as text"):
+            self.model.predict(f)
+        with open(self.dir / "no.txt", "rb") as f, self.assertRaisesRegex(jempp.Error, "PNG, JPEG"):
+            self.model.predict(f)
 
     def test_memory_stays_flat(self):
         one, start = self.pixels[0], 0
@@ -212,6 +254,17 @@ class Sampling(Case):
         np.testing.assert_array_equal(self.model.sample(2, name, 1), self.model.sample(2, 3, 1))
         with self.assertRaisesRegex(jempp.Error, "no class 'nosuch'|nosuch"):
             self.model.sample(2, "nosuch")
+        every = self.model.sample(4, [2, 5], 1)
+        for classes in (np.array([2, 5]), (c for c in (2, 5)), {self.model.classes[2], 5}):
+            np.testing.assert_array_equal(self.model.sample(4, classes, np.int64(1)), every)
+
+    def test_options_that_would_be_ignored_are_refused(self):
+        for name in ("out", "zoom", "columns", "preview", "force"):
+            with self.assertRaisesRegex(TypeError, f"{name} is an option of the program alone"):
+                self.model.sample(1, steps=1, **{name: 1})
+        with self.assertRaisesRegex(ValueError, "best 3 of 2 images"):
+            self.model.sample(2, steps=1, best=3)
+        self.assertEqual(self.model.sample(2, steps=1, best=2, count=4).shape, (2, 16, 16, 3))
 
     def test_memory_stays_flat(self):
         start = 0
@@ -252,6 +305,8 @@ class Using(Case):
             jempp.train(stpes=3)
         with self.assertRaisesRegex(jempp.Error, "nosuch.png"):
             self.model.predict("nosuch.png")
+        with self.assertRaisesRegex(jempp.Error, "is a folder, expected a picture"):
+            self.model.predict(self.dir)
         with self.assertRaisesRegex(jempp.Error, "expected a name that ends in"):
             self.model.export(self.dir / "model.zip")
 
@@ -262,6 +317,13 @@ class Using(Case):
         m.close()
         with self.assertRaisesRegex(ValueError, "the model is closed"):
             m.logits(self.pixels)
+
+    def test_a_copy_is_opened_anew(self):
+        want = self.model.logits(self.pixels)
+        for m in (copy.copy(self.model), pickle.loads(pickle.dumps(self.model))):
+            with m:
+                np.testing.assert_array_equal(m.logits(self.pixels), want)
+        np.testing.assert_array_equal(self.model.logits(self.pixels), want)
 
     def test_a_callback_cannot_change_what_the_model_does(self):
         for call in (self.model.close, lambda: self.model.sample(1, steps=1),
@@ -393,6 +455,14 @@ class Training(Case):
         with jempp.open(self.dir / "a", threads=1) as x, jempp.open(self.dir / "b", threads=1) as y:
             np.testing.assert_array_equal(x.logits(self.pixels), y.logits(self.pixels))
         self.assertTrue(0 <= r.valid_accuracy <= 1 and 0 <= r.test_accuracy <= 1)
+
+    def test_options_may_be_numbers_of_numpy(self):
+        given = dict(iterations=np.int64(1), flip=np.bool_(False), lr=np.float64(0.05),
+                     decay_at=np.array([0.25, 0.5]), sigma=np.float32(0.5))
+        jempp.train(**{**TRAIN, **given}, out=self.dir / "n")
+        options = json.loads((self.dir / "n/run.json").read_text())["options"]
+        self.assertEqual([options[k] for k in ("iterations", "flip", "lr", "decay-at", "sigma")],
+                         ["1", "off", "0.05", "0.25,0.5", "0.5"])
 
     def test_a_callback_stops_it_and_it_can_be_resumed(self):
         many = dict(TRAIN, iterations=10**6, out=self.dir / "c")

@@ -78,7 +78,10 @@ static int load_image(const Jempp *j, const void *data, size_t n, const char *na
 
 int jempp_load_image(const Jempp *j, const char *path, float *image, JemppErr *err) {
     Err e = { 0 };
-    return load_image(j, NULL, 0, path, image, &e) ? api_fail(err, &e) : 0;
+    const int failed = dir_exists(path)
+                           ? err_set(&e, ERR_IO, "%s: is a folder, expected a picture", path)
+                           : load_image(j, NULL, 0, path, image, &e);
+    return failed ? api_fail(err, &e) : 0;
 }
 
 int jempp_decode_image(const Jempp *j, const void *data, size_t n, const char *name, float *image,
