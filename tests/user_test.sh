@@ -112,6 +112,21 @@ stopped 'stopped: [0-9]+ of 3000 images are done'
 stopped 'stopped: [0-9]+ of at least 3000 images are done' ten
 stopped 's.csv.* [0-9]+ of 3000 images' --out s.csv
 
+# Nor does it wait for a picture from standard input that does not come.
+mkfifo never
+"$jempp" predict run - >out 2>err <>never &
+sleep 1 && kill -INT $!
+for _ in $(seq 100); do kill -0 $! 2>/dev/null || break; sleep 0.1; done
+kill -KILL $! 2>/dev/null
+wait $!
+[ $? = 130 ] && grep -q 'stopped: 0 of 1 images' err || bad "predict waits for standard input after SIGINT"
+
+# A disk that is full ends it at once: the last picture, which cannot be read, is not reached.
+echo no >last.png
+(ulimit -f 8 && exec "$jempp" predict run many/*.png last.png --strict --out full.csv) >out 2>err </dev/null
+[ $? = 1 ] && grep -q 'full.csv: File too large' err && [ ! -e full.csv ] && [ ! -e full.csv.tmp ] ||
+    bad "predict goes on when its file cannot be written"
+
 # ---- hints are options of the command that was called
 expect 2 '--stpes: no such option; jempp predict --help lists them' predict run a.png --stpes 5
 expect 2 '--thread: no such option; did you mean --threads?' predict run a.png --thread 5

@@ -1,10 +1,12 @@
 // cmd_predict.c - jempp predict: the class of pictures, and whether they are in distribution.
 #include "cli/cli.h"
 #include <ctype.h>
+#include <poll.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_STDIN = 256 << 20, CLASS_COLUMNS = 40 };         // columns: of a class's name at most
 
@@ -17,10 +19,23 @@ typedef struct {
     JemppPredicted sum;                 // of all names so far
 } Job;
 
+// At most n bytes; 0 at the end, after a failure, and after a signal, which a read would not notice
+// before something comes.
+static ssize_t some_of_stdin(char *dst, size_t n) {
+    struct pollfd input = { .fd = STDIN_FILENO, .events = POLLIN };
+    while (!cli_stopped()) {
+        if (poll(&input, 1, 200) <= 0) continue;
+        const ssize_t got = read(STDIN_FILENO, dst, n);
+        return got > 0 ? got : 0;
+    }
+    return 0;
+}
+
 // All of standard input, which nothing says the length of.
 static char *read_stdin(size_t *n, JemppErr *err) {
     char *data = NULL;
     size_t size = 0, room = 0;
+    ssize_t got;
     do {
         if (size == room) {
             char *more = room < MAX_STDIN ? realloc(data, room = room ? 2 * room : 1 << 16) : NULL;
@@ -33,8 +48,9 @@ static char *read_stdin(size_t *n, JemppErr *err) {
             }
             data = more;
         }
-        size += fread(data + size, 1, room - size, stdin);
-    } while (!feof(stdin) && !ferror(stdin) && !cli_stopped());
+        got = some_of_stdin(data + size, room - size);
+        size += (size_t)got;
+    } while (got > 0);
     *n = size;
     return data;
 }
@@ -99,7 +115,8 @@ static void no_answer(Job *job, const char *name, const JemppErr *err) {
     on_answer(job, &(JemppPrediction){ .file = name, .error = err->msg }, err->msg);
 }
 
-static void predict_stdin(Job *job) {
+// The number of pictures: 0 after a signal.
+static unsigned predict_stdin(Job *job) {
     const size_t side = (size_t)jempp_side(job->j),
                  dim = (size_t)jempp_channels(job->j) * side * side;
     JemppErr err = { 0 };
@@ -108,12 +125,14 @@ static void predict_stdin(Job *job) {
     float *image = malloc(dim * sizeof *image);
     char *data = image ? read_stdin(&n, &err) : NULL;
     if (!image) err = (JemppErr){ JEMPP_ERR_MEM, "out of memory for a picture" };
-    if (!data || jempp_decode_image(job->j, data, n, "standard input", image, &err) ||
-        jempp_predict(job->j, image, 1, &a, &err))
+    const int stopped = cli_stopped();
+    if (!stopped && (!data || jempp_decode_image(job->j, data, n, "standard input", image, &err) ||
+                     jempp_predict(job->j, image, 1, &a, &err)))
         no_answer(job, a.file, &err);
-    else on_answer(job, &a, NULL);
+    else if (!stopped) on_answer(job, &a, NULL);
     free(data);
     free(image);
+    return !stopped;
 }
 
 static int is_file(const char *name) {
@@ -152,7 +171,7 @@ static void predict_names(Job *job, const JemppOptions *o) {
             end++;
         JemppErr err = { 0 };
         JemppPredicted r = { .images = 1, .total = 1 };
-        if (!strcmp(jempp_file(o, i), "-")) predict_stdin(job);
+        if (!strcmp(jempp_file(o, i), "-")) r.images = predict_stdin(job);
         else if (jempp_predict_each(job->j, o, i, end - i, &ev, on_answer, job, &r, &err) &&
                  !cli_stopped())
             no_answer(job, jempp_file(o, i), &err);

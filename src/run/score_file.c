@@ -254,6 +254,11 @@ void score_file_add(ScoreFile *f, const ScoreRow *row) {
     f->n++;
 }
 
+int score_file_failed(const ScoreFile *f, Err *err) {
+    const Err *why = f->err.kind ? &f->err : &f->w.err;
+    return why->kind ? err_set(err, why->kind, "%s", why->msg) : 0;
+}
+
 static void free_parts(ScoreFile *f) {
     for (int i = 0; i < 3; i++)
         if (f->part[i]) fclose(f->part[i]);

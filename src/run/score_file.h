@@ -33,6 +33,7 @@ typedef struct {
 // Memory is bounded whatever the number of rows. Close or cancel it, after a failure too.
 int  score_file_open(ScoreFile *f, const char *path, const Model *m, Err *err);
 void score_file_add(ScoreFile *f, const ScoreRow *row);
+int  score_file_failed(const ScoreFile *f, Err *err);    // nonzero: rows are ignored, err says why
 int  score_file_close(ScoreFile *f, Err *err);           // atomic, as file.h's
 void score_file_cancel(ScoreFile *f);
 #endif

@@ -158,6 +158,7 @@ static int score_source(Bulk *b, const Source *s, Err *err) {
         if (load_batch(b, s, i, n, err)) return -1;
         if (b->result->stopped) break;
         add_rows(b, s, i, n);
+        if (!b->on && score_file_failed(&b->file, err)) return -1;
         i += (size_t)n;
         if (!b->on) tell_progress(b->ev, b->result->images, b->total, "images", "");
         if (2 * b->at_once <= b->batch && now_seconds() - start < 0.2) b->at_once *= 2;
