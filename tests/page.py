@@ -212,6 +212,10 @@ check("a run can be hidden", b.press("#runs-table tbody tr:first-child input", f
 
 # ---- one run, live
 b.js("document.querySelector('#runs-table a[href*=live]').focus()")
+row = "document.querySelector('#runs-table a[href*=live]').closest('tr').textContent"
+was = b.js(row)
+check("a link keeps the focus while its row changes", b.wait(f"{row} != {was!r}") and
+      b.js("document.activeElement.matches('#runs-table a[href*=live]')"))
 b.key("Enter", 13)
 check("the keyboard opens a run", b.wait("location.hash == '#/run/live' && !document.querySelector('#run').hidden"))
 check("it is training", b.wait("document.querySelector('#run-state').textContent == 'training'"))
@@ -329,4 +333,9 @@ expected = re.compile(r"422")                               # the picture that c
 problems = [p for p in b.problems if not expected.search(p)]
 check(f"no console errors {problems}", not problems)
 check("the server ends", server.close() == 130)
+b.click("#draw-start")
+check("chains without a server are a sentence", b.wait("/does not answer/.test(document.querySelector('#draw-alert').textContent)") and
+      b.js("document.querySelector('#draw-status').textContent") == "")
+b.click("#reset")
+check("a picture is not blamed for it", b.wait("/^The server does not answer/.test(document.querySelector('#picture-alert').textContent)"))
 finish()

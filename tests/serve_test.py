@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -296,6 +297,26 @@ cookie = head.get("Set-Cookie", "")
 check("the browser gets a cookie", status == 303 and "HttpOnly" in cookie and "SameSite=Strict" in cookie)
 check("which is enough", s.ask("GET", "/api/model", headers={"Cookie": "a=b; " + cookie.split(";")[0]})[0] == 200)
 check("a name that someone made point here", s.json("GET", "/api/runs", headers={**auth, "Host": "evil.example"})[0] == 421)
+s.close()
+
+# ---- a folder in which training begins later, and one of more runs than are followed
+os.mkdir("later")
+s = Server("later")
+check("an empty folder has no runs", s.json("GET", "/api/runs")[1]["runs"] == [])
+shutil.copytree("runs/done", "later", dirs_exist_ok=True)
+check("it becomes a run when training begins in it", wait_until(
+    lambda: [r["name"] for r in s.json("GET", "/api/runs")[1]["runs"]] == ["later"]) and
+    s.json("POST", "/api/predict", PICTURE)[1]["model"] == "later")
+s.close()
+for i in range(259):
+    log = pathlib.Path("many", f"run{i:03}", "log.tsv")
+    log.parent.mkdir(parents=True)
+    log.write_text("step\tepoch\n0\t0\n")
+    os.utime(log, (i, i))
+s = Server("many")
+answer = s.json("GET", "/api/runs")[1]
+check("of many runs the newest are followed, and the number of others is known",
+      [r["name"] for r in answer["runs"]] == [f"run{i:03}" for i in range(3, 259)] and answer["left_out"] == 3)
 s.close()
 
 # ---- words for someone who has never heard of probabilities

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_RUNS = 256, MAX_SAMPLE = 16 << 20, MAX_STREAMS = 512 };
+enum { MAX_RUNS = 256, MAX_FOUND = 1 << 16, MAX_SAMPLE = 16 << 20, MAX_STREAMS = 512 };
 static const double POLL = 1, LIST = 3, PING = 10, IDLE = 10;         // seconds
 
 typedef enum { ROOT_MODEL, ROOT_RUN, ROOT_FOLDER } RootKind;
@@ -29,7 +29,7 @@ typedef struct {
 
 struct Runs {
     const Http *http;
-    RootKind   kind;
+    _Atomic RootKind kind;              // a folder becomes a run when training begins in it
     char       path[RUN_PATH], name[256];
     // the inbox
     pthread_t  thread;
@@ -39,7 +39,7 @@ struct Runs {
     HttpRequest *inbox[MAX_STREAMS];
     // the thread's own
     RunView   *run[MAX_RUNS];
-    int        n_run;
+    int        n_run, left_out;
     double     polled, scanned, asked;
     uint64_t   lists;                   // rises when runs come and go
     Stream    *stream[MAX_STREAMS];
@@ -81,16 +81,60 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*(RunView *const *)a)->name, (*(RunView *const *)b)->name);
 }
 
-static void scan(Runs *r) {
-    for (int i = 0; i < r->n_run; i++) r->run[i]->listed = 0;
-    if (r->kind == ROOT_RUN) add_run(r, r->name, r->path);
-    DIR *d = r->kind == ROOT_FOLDER ? opendir(r->path) : NULL;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        char dir[RUN_PATH];
-        if (e->d_name[0] == '.' || path_join(dir, sizeof dir, r->path, e->d_name, NULL)) continue;
-        if (is_plain_dir(dir) && is_run(dir)) add_run(r, e->d_name, dir);
+typedef struct {
+    char    name[256];
+    int64_t when;                       // its log was last written
+} Found;
+
+static int newest_first(const void *a, const void *b) {
+    const Found *x = a, *y = b;
+    return x->when != y->when ? (x->when < y->when) - (x->when > y->when) : strcmp(x->name, y->name);
+}
+
+// The runs in the folder, at most MAX_FOUND; free() them.
+static Found *find_runs(const Runs *r, int *n) {
+    Found *found = NULL;
+    DIR *d = opendir(r->path);
+    *n = 0;
+    for (struct dirent *e; d && *n < MAX_FOUND && (e = readdir(d));) {
+        char dir[RUN_PATH], log[RUN_PATH];
+        struct stat s = { 0 };
+        if (e->d_name[0] == '.' || path_join(dir, sizeof dir, r->path, e->d_name, NULL) ||
+            !is_plain_dir(dir) || !is_run(dir))
+            continue;
+        if (*n % 64 == 0) {
+            Found *more = realloc(found, ((size_t)*n + 64) * sizeof *more);
+            if (!more) break;
+            found = more;
+        }
+        if (!run_path(log, dir, RUN_LOG, NULL)) (void)lstat(log, &s);
+        snprintf(found[*n].name, sizeof found->name, "%s", e->d_name);
+        found[(*n)++].when = (int64_t)s.st_mtim.tv_sec;
     }
     if (d) closedir(d);
+    return found;
+}
+
+// Of more runs than can be followed, those that trained last.
+static void scan_folder(Runs *r) {
+    int n;
+    Found *found = find_runs(r, &n);
+    const int left_out = n > MAX_RUNS ? n - MAX_RUNS : 0;
+    if (left_out) qsort(found, (size_t)n, sizeof *found, newest_first);
+    if (left_out != r->left_out) r->lists++;
+    r->left_out = left_out;
+    for (int i = 0; i < n - left_out; i++) {
+        char dir[RUN_PATH];
+        if (!path_join(dir, sizeof dir, r->path, found[i].name, NULL)) add_run(r, found[i].name, dir);
+    }
+    free(found);
+}
+
+static void scan(Runs *r) {
+    for (int i = 0; i < r->n_run; i++) r->run[i]->listed = 0;
+    if (r->kind == ROOT_FOLDER && is_run(r->path)) r->kind = ROOT_RUN;
+    if (r->kind == ROOT_RUN) add_run(r, r->name, r->path);
+    else if (r->kind == ROOT_FOLDER) scan_folder(r);
     int n = 0;
     for (int i = 0; i < r->n_run; i++) {
         if (r->run[i]->listed) {
@@ -151,6 +195,7 @@ int runs_model(Runs *r, const char *name, char *model_name, size_t n, char *path
 static void put_runs(const Runs *r, JsonOut *j) {
     static const char *const kind[] = { "model", "run", "folder" };
     json_put_string(j, "kind", kind[r->kind]);
+    json_put_int(j, "left_out", r->left_out);
     json_open_array(j, "runs");
     for (int i = 0; i < r->n_run; i++) {
         json_open_object(j, NULL);

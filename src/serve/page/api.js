@@ -1,36 +1,42 @@
 // api.js - requests to the server, and small helpers for the document.
 
-export class Refused extends Error {}
-
-// The JSON answer; a refusal is an error with the server's own sentence.
-export async function ask(path, options = {}) {
-  let answer;
-  try {
-    answer = await fetch(path, options);
-  } catch (e) {
-    if (e.name === "AbortError") throw e;
-    throw new Refused("The server does not answer. Is jempp serve still running?");
+export class Refused extends Error {                // status: of the answer, undefined where there is none
+  constructor(text, status) {
+    super(text);
+    this.status = status;
   }
-  const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(body.error || `The server answered ${answer.status}.`);
-  return body;
 }
 
-// POST whose answer is a stream of events: calls seen(name, object) for each.
+const unless_aborted = (text) => (e) => { throw e.name === "AbortError" ? e : new Refused(text); };
+
+// The answer; a refusal is an error with the server's own sentence.
+async function request(path, options) {
+  const answer = await fetch(path, options)
+    .catch(unless_aborted("The server does not answer. Is jempp serve still running?"));
+  if (answer.ok) return answer;
+  const body = await answer.json().catch(() => ({}));
+  throw new Refused(body.error || `The server answered ${answer.status}.`, answer.status);
+}
+
+export async function ask(path, options = {}) {
+  return (await request(path, options)).json().catch(unless_aborted("The connection was lost."));
+}
+
+// POST whose answer is a stream of events: calls seen(name, object) for each, of which the last is "done" or "error".
 export async function stream(path, body, signal, seen) {
-  const answer = await fetch(path, {
+  const answer = await request(path, {
     method: "POST", body: JSON.stringify(body), signal, headers: { Accept: "text/event-stream" },
   });
-  if (!answer.ok) throw new Refused((await answer.json()).error);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
+  let text = "", last = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch(unless_aborted("The connection was lost."));
+    if (done && last !== "done" && last !== "error") throw new Refused("The connection was lost.");
     if (done) return;
     text += value;
     for (let end; (end = text.indexOf("\n\n")) >= 0; text = text.slice(end + 2)) {
       const part = text.slice(0, end).match(/^event: (.*)\ndata: (.*)$/s);
-      if (part) seen(part[1], JSON.parse(part[2]));
+      if (part) seen(last = part[1], JSON.parse(part[2]));
     }
   }
 }

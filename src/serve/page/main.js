@@ -20,9 +20,13 @@ function start() {
   return runs.runs.length === 1 ? `#/run/${encodeURIComponent(runs.runs[0].name)}` : "#/runs";
 }
 
+function decoded(text) {
+  try { return decodeURIComponent(text); } catch { return text; }
+}
+
 function route() {
   if (!runs.known) return;
-  const [, what = "", coded = ""] = location.hash.split("/"), name = decodeURIComponent(coded);
+  const [, what = "", coded = ""] = location.hash.split("/"), name = decoded(coded);
   if (!what || (what === "runs" && runs.runs.length === 1 && shown !== "runs")) {
     location.replace(start());
     return;

@@ -1,5 +1,5 @@
 // model.js - a model to try: pictures, sliders, chains.
-import { $, ask, make, percent, probability, short, show, stream } from "./api.js";
+import { $, ask, make, percent, probability, Refused, short, show, stream } from "./api.js";
 import { Chart, Density } from "./chart.js";
 
 export class Model {
@@ -28,16 +28,20 @@ export class Model {
     this.opened = true;
     $("model-pick").hidden = runs.length < 2;
     $("model-select").replaceChildren(...runs.map((r) => make("option", { value: r.name }, r.name)));
-    if (name) $("model-select").value = name;
-    if (this.name === name && this.about) return;
+    const same = this.name === name && this.about;
+    $("model-select").value = name || (same && this.about.name) || "";
+    if (same) return;
     this.name = name;
+    this.about = null;
     try {
-      this.about = await ask(`/api/model${this.query()}`);
+      const about = await ask(`/api/model${this.query()}`);
+      if (this.name !== name) return;                           // another one was chosen meanwhile
+      this.about = about;
       this.introduce();
       show($("model-alert"), "");
       if (this.picture) this.predict();
     } catch (e) {
-      this.about = null;
+      if (this.name !== name) return;
       show($("model-alert"), e.message);
       $("model-body").hidden = $("draw").hidden = true;
     }
@@ -45,9 +49,10 @@ export class Model {
 
   close() { this.opened = false; }
 
+  // Of a folder, the newest model may be another one by now: what was introduced is what is asked.
   query(more = {}) {
-    const q = new URLSearchParams(more);
-    if (this.name) q.set("model", this.name);
+    const q = new URLSearchParams(more), name = this.name || this.about?.name;
+    if (name) q.set("model", name);
     return q.size ? `?${q}` : "";
   }
 
@@ -88,14 +93,14 @@ export class Model {
     this.asking = true;
     try {
       if (this.picture.size > this.about.max_upload)
-        throw new Error(`This picture is too large: at most ${this.about.max_upload >> 20} MiB are accepted.`);
+        throw new Refused(`too large: at most ${this.about.max_upload >> 20} MiB are accepted`, 413);
       const answer = await ask(`/api/predict${this.query({ noise, rotate })}`, { method: "POST", body: this.picture });
       this.showAnswer(answer);
       show($("picture-alert"), "");
     } catch (e) {
-      const why = e.message.replace(/^the picture: /, "");
-      show($("picture-alert"), `This picture cannot be used: ${why}`);
-      $("result").hidden = $("sliders").hidden = $("previews").hidden = true;
+      const fault = e.status === 422 || e.status === 413, why = e.message.replace(/^the picture: /, "");
+      show($("picture-alert"), fault ? `This picture cannot be used: ${why}` : why);
+      if (fault) $("result").hidden = $("sliders").hidden = $("previews").hidden = true;
     }
     this.asking = false;
     if (this.newer) { this.newer = false; this.predict(); }
@@ -134,8 +139,8 @@ export class Model {
     try {
       await stream(`/api/sample${this.query()}`, ask_for, abort.signal, (name, e) => this.event(name, e));
     } catch (e) {
-      if (e.name === "AbortError") $("draw-status").textContent = "Stopped.";
-      else show($("draw-alert"), e.message || "The connection was lost.");
+      $("draw-status").textContent = e.name === "AbortError" ? "Stopped." : "";
+      if (e.name !== "AbortError") show($("draw-alert"), e.message);
     }
     if (this.abort !== abort) return;
     $("draw-stop").hidden = true;

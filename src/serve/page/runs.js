@@ -42,6 +42,7 @@ class OneRun {
     this.run = null;
     this.sample = null;
     this.pinned = false;
+    $("stop").disabled = false;
     $("run-title").textContent = name;
   }
 
@@ -162,32 +163,44 @@ class OneRun {
 class AllRuns {
   constructor() {
     this.charts = CHARTS.map((c) => new Chart($("runs-charts"), c.title, "epoch"));
-    this.known = new Map();                         // name -> { ink, shown, version, curves }
+    this.known = new Map();                         // name -> { ink, shown, version, curves, its row and cells }
     this.next = 0;
   }
 
+  // Rows stay, and only their texts change: a control keeps the focus, and a click meets what it was aimed at.
   list(runs) {
     $("no-runs").hidden = runs.length > 0;
     $("runs-box").hidden = !runs.length;
-    const body = $("runs-table").querySelector("tbody"), focus = document.activeElement?.dataset?.run;
     for (const r of runs)
-      if (!this.known.has(r.name)) this.known.set(r.name, { ink: this.next, shown: this.next++ < 8 });
-    for (const name of [...this.known.keys()]) if (!runs.some((r) => r.name === name)) this.known.delete(name);
-    body.replaceChildren(...runs.map((r) => this.row(r)));
-    if (focus) body.querySelector(`input[data-run="${CSS.escape(focus)}"]`)?.focus();
+      if (!this.known.has(r.name)) this.known.set(r.name, this.row(r.name, this.next++));
+    for (const [name, k] of this.known)
+      if (!runs.some((r) => r.name === name)) { k.row.remove(); this.known.delete(name); }
+    const body = $("runs-table").querySelector("tbody");
+    runs.forEach((r, i) => {
+      const k = this.known.get(r.name);
+      if (body.children[i] !== k.row) body.insertBefore(k.row, body.children[i] || null);
+      this.fill(k, r);
+    });
   }
 
-  row(r) {
-    const k = this.known.get(r.name);
-    const box = make("input", { type: "checkbox", "data-run": r.name, "aria-label": `Show the curves of ${r.name}` });
+  row(name, ink) {
+    const box = make("input", { type: "checkbox", "aria-label": `Show the curves of ${name}` });
+    const k = { ink, shown: ink < 8, state: make("span"), epoch: make("td"), valid: make("td", { class: "number" }),
+      left: make("td", { class: "number" }) };
     box.checked = k.shown;
     box.addEventListener("change", () => { k.shown = box.checked; this.update(); });
-    const epoch = r.epoch == null ? "–" : r.epochs ? `${short(+r.epoch.toPrecision(3))} of ${short(r.epochs)}` : short(r.epoch);
-    return make("tr", {}, make("td", {}, box),
-      make("th", { scope: "row" }, make("a", { href: `#/run/${encodeURIComponent(r.name)}` }, r.name)),
-      make("td", {}, make("span", { class: `badge ${r.state}` }, STATES[r.state])),
-      make("td", {}, epoch), make("td", { class: "number" }, percent(r.best_valid_accuracy)),
-      make("td", { class: "number" }, r.state === "training" ? time(r.seconds_left) : "–"));
+    k.row = make("tr", {}, make("td", {}, box),
+      make("th", { scope: "row" }, make("a", { href: `#/run/${encodeURIComponent(name)}` }, name)),
+      make("td", {}, k.state), k.epoch, k.valid, k.left);
+    return k;
+  }
+
+  fill(k, r) {
+    k.state.className = `badge ${r.state}`;
+    k.state.textContent = STATES[r.state];
+    k.epoch.textContent = r.epoch == null ? "–" : r.epochs ? `${short(+r.epoch.toPrecision(3))} of ${short(r.epochs)}` : short(r.epoch);
+    k.valid.textContent = percent(r.best_valid_accuracy);
+    k.left.textContent = r.state === "training" ? time(r.seconds_left) : "–";
   }
 
   // versions: of the runs as they are now; curves that did not change are not asked for again.
@@ -232,6 +245,7 @@ export class Runs {
       const all = JSON.parse(e.data);
       this.runs = all.runs;
       this.folder = all.kind === "folder";
+      show($("left-out"), all.left_out && `Older runs that are not shown: ${all.left_out}.`);
       this.known = true;
       this.changed();
       this.refresh();
