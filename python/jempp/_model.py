@@ -88,7 +88,7 @@ class Model:
         if getattr(self, "_p", None):
             self.close()
 
-    def __reduce__(self) -> Any:        # a copy, or the model in another process, is opened anew
+    def __reduce__(self) -> Any:        # a copy, or the model in another process, is opened again
         return functools.partial(Model, **self._options), (self.path,)
 
     def __repr__(self) -> str:

@@ -318,11 +318,11 @@ class Using(Case):
         with self.assertRaisesRegex(ValueError, "the model is closed"):
             m.logits(self.pixels)
 
-    def test_a_copy_is_opened_anew(self):
+    def test_a_copy_is_opened_again(self):
         want = self.model.logits(self.pixels)
         for m in (copy.copy(self.model), pickle.loads(pickle.dumps(self.model))):
-            with m:
-                np.testing.assert_array_equal(m.logits(self.pixels), want)
+            with m:                     # it may choose other kernels
+                np.testing.assert_allclose(m.logits(self.pixels), want, atol=1e-5)
         np.testing.assert_array_equal(self.model.logits(self.pixels), want)
 
     def test_a_callback_cannot_change_what_the_model_does(self):
