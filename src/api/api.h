@@ -1,5 +1,5 @@
-// api.h - the api room: everything that jempp.h promises, for programs and for src/cli. It may use
-// every room below it; this header is what its files share.
+// api.h - the api layer implements jempp.h, for programs and for src/cli. It may use every layer
+// below it; this header is what its files share.
 #ifndef API_H
 #define API_H
 #include "base/decimal.h"

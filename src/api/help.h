@@ -8,7 +8,7 @@ char *help_text(const char *command);                 // NULL: all commands; mal
 extern const char HELP_ABOUT[], HELP_EXIT[];          // what jempp is; its exit codes
 // "--steps N", "--[no-]clamp", "--px clean|shared"
 void  help_usage(const OptRow *row, char *dst, size_t n);
-// Whether a used model brings its own: what its training said holds unless an option differs.
+// Whether the default of an option is the value that the model was trained with.
 int   help_from_model(const Command *k, const OptRow *row);
 const char *help_preset(const Preset *p, int *n);     // what it is, in n characters
 

@@ -1,7 +1,7 @@
-// arena.h - host memory with one owner and one end.
+// arena.h - host memory that is allocated piece by piece and freed at once.
 //
 // Allocations are zeroed, aligned to 64 bytes and freed together. A failed allocation returns
-// NULL and is remembered: allocate everything, then ask once with arena_ok before using any of it.
+// NULL and is remembered: allocate everything, then call arena_ok once before using any of it.
 #ifndef ARENA_H
 #define ARENA_H
 #include "base/err.h"
@@ -9,8 +9,8 @@
 
 typedef struct { void *head; size_t bytes; int failed; } Arena;   // {0} is an empty one
 
-// 0 if the machine has `bytes` of memory at all. Systems grant more than they have, and end the
-// program when it is used; what sizes out of a file ask for is refused before, and told.
+// 0 if the machine has `bytes` of memory at all. Operating systems overcommit and kill the program
+// later; call this before allocating a size that was read from a file.
 int   memory_check(size_t bytes, const char *what, Err *err);
 
 void *arena_alloc(Arena *a, size_t count, size_t size);            // count * size is checked

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct {
-    void (*line)(void *ctx, const char *text);          // a line worth keeping
+    void (*line)(void *ctx, const char *text);          // a message to keep
     void (*progress)(void *ctx, uint64_t first, uint64_t done, uint64_t total, const char *unit,
                      const char *text);                 // first: where this process began counting
     int  (*stop)(void *ctx);                            // polled between steps; nonzero: stop

@@ -56,7 +56,7 @@ static void cut(char *s, int n) {
     *s = 0;
 }
 
-// "[=====     ] " with so many cells; nothing where they are too few to tell anything.
+// "[=====     ] " with that number of cells; nothing where they are too few.
 static void bar(char dst[32], uint64_t done, uint64_t total, int cells) {
     const double part = total ? (double)(done < total ? done : total) / (double)total : 0;
     char *at = dst;

@@ -1,10 +1,10 @@
-// log.h - what a person sees while something long goes on. Writes only to the stream it was given.
+// log.h - progress of long-running work, for people. Writes only to the stream that it is given.
 #ifndef LOG_H
 #define LOG_H
 #include <stdint.h>
 #include <stdio.h>
 
-// On a terminal one line that is redrawn (at most ten times a second): a bar, the rate, the time
+// On a terminal one line that is redrawn (at most ten times per second): a bar, the rate, the time
 // left, and `text`. Elsewhere a plain line at most every `every` seconds and at the end.
 typedef struct {
     FILE    *out;            // NULL: silent

@@ -1,4 +1,4 @@
-// md5.h - MD5 (RFC 1321): tells a damaged download from a whole one. No protection against forgers.
+// md5.h - MD5 (RFC 1321), to detect damaged downloads; it does not protect against forgery.
 #ifndef MD5_H
 #define MD5_H
 #include "base/digest.h"

@@ -1,11 +1,10 @@
-// module.h - parts of the program that bring a library of their own, loaded when they are wanted.
+// module.h - parts of the program that need a library of their own, loaded on demand.
 #ifndef MODULE_H
 #define MODULE_H
 #include "base/err.h"
 
-// Loads jempp-NAME.so from JEMPP_MODULE_DIR, the folder of the program or library that asks, or
+// Loads jempp-NAME.so from JEMPP_MODULE_DIR, the folder of this program or library, or the folder
 // where modules are installed, and fills *function with what it exports as `symbol`. The first file
-// that exists decides. It stays loaded: its threads may outlive its use, and unloading gains
-// nothing.
+// found is used. It stays loaded, because its threads may outlive its use.
 int module_load(const char *name, const char *symbol, void **function, Err *err);
 #endif

@@ -1,8 +1,8 @@
 // plot.h - plots as data, drawn as PNG or SVG.
 //
-// An ink is a colour (Okabe and Ito's, told apart by colour-blind eyes), a dash and a marker at
-// once, so that lines differ in black and white too. The drawing is a module (jempp-plot.so, by
-// cairo): the program starts where cairo is not installed.
+// An ink is a colour (of Okabe and Ito's palette, which colour-blind readers can distinguish), a
+// dash and a marker at once, so that lines differ in black and white too. A module (jempp-plot.so)
+// draws with cairo, so the program also starts where cairo is not installed.
 #ifndef PLOT_H
 #define PLOT_H
 #include "base/err.h"

@@ -57,7 +57,7 @@ struct StWriter {
     void     *own;                     // the format's
     Arena     arena;
     Writer    w;
-    int       n, cap, at, started;     // `at`: the tensor that st_write goes on with
+    int       n, cap, at, started;     // `at`: the tensor that st_write writes next
     uint64_t  given;                   // of its bytes
     StTensor *t;
     int       n_meta, cap_meta;        // pairs

@@ -16,7 +16,7 @@ Worker *worker_open(Err *err);              // NULL on failure
 // a job has failed, all later ones are dropped without being run.
 uint64_t worker_add(Worker *w, Job job);
 enum { WORKER_QUEUE = 8 };
-// NULL for w is a worker that never had a job, and is idle since ever.
+// NULL for w is a worker without jobs, which has always been idle.
 double worker_idle(Worker *w);              // seconds without a job: 0 while one is unfinished
 int worker_check(Worker *w, Err *err);      // 0, or -1 and the error of the job that failed
 // Waits for the job of that number and all before it (0: for none); then as worker_check.

@@ -1,13 +1,13 @@
-// cli.h - the cli room: the program around the library, one cmd_*.c per command. It knows argv,
-// signals, the terminal and jempp.h, and nothing else of ours.
+// cli.h - the cli layer: the program around the library, one cmd_*.c per command. It handles argv,
+// signals and the terminal, and uses jempp.h alone.
 #ifndef CLI_H
 #define CLI_H
 #include "jempp.h"
 
 enum { EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_DIVERGED, EXIT_SIGNAL = 128 };
 
-// A command: what it does with its options, which were checked, and with the model that the first
-// of its names is, where it wants one. Both return the exit code.
+// A command: `run` gets its options, which were checked; `with_model` also the model that its first
+// argument names. Both return the exit code.
 typedef struct {
     const char *name;
     int (*run)(const JemppOptions *o);

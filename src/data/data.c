@@ -16,7 +16,7 @@ typedef struct {
     int         c, side, classes, flip;
     const char *const *class_name;
     const char *names_file;           // its lines are the class names where it is present
-    const char *unread;               // the publisher's other edition, to be told apart; or NULL
+    const char *unread;               // the publisher's edition that is not supported, or NULL
     const char *folder[3];            // below a data folder, tried in this order
     const char *file[2][6];           // of the training and the test half
     size_t      records[2];           // a file, for FORMAT_CIFAR

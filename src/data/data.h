@@ -1,5 +1,5 @@
-// data.h - the data room: image sets by name, one file per format, downloads and OOD sets, as bytes
-// on the host. It uses base alone: no device, no network.
+// data.h - the data layer: image sets by name, one file per format, downloads and OOD sets, as
+// bytes on the host. It uses no device and no neural network.
 #ifndef DATA_H
 #define DATA_H
 #include "base/arena.h"
@@ -67,8 +67,8 @@ typedef struct {
     int  train, test, fetchable;
 } SetInfo;
 int data_list(const char *dir, SetInfo *info, int max);               // how many were written
-// Downloads and unpacks NAME into dir (or the user's data folder). Where ev stops it, the next try
-// goes on from there.
+// Downloads and unpacks NAME into dir (or the user's data folder). A download that ev stopped is
+// continued by the next call.
 int data_fetch(const char *name, const char *dir, const char *url, const Events *ev, Err *err);
 // Where the file NAME ("folder/file") is below the data folders, `dir` first; -1: nowhere.
 int data_find(char *dst, size_t n, const char *dir, const char *name);

@@ -1,7 +1,8 @@
 // fetch.c - downloads and unpacks published sets. The only file that knows libcurl and libarchive.
 //
-// A download grows in NAME.part and is gone on with the next time; it gets its name only after its
-// checksum was right. Members of archives are written beside their names and renamed (file.h).
+// A download is written to NAME.part, so that an interrupted one can continue; it gets its name
+// once its checksum is right. Members of archives are written beside their names and renamed
+// (file.h).
 #include "data/fetch.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -199,7 +200,7 @@ static int transfer(Download *d) {
     if (!rc && (fflush(d->f) || fsync(fileno(d->f))))
         rc = err_set(d->err, ERR_IO, "%s: %s", d->path, strerror(errno));
     d->lib.cleanup(d->curl);
-    if (rc && d->size == 0) remove(d->path);      // nothing to go on with
+    if (rc && d->size == 0) remove(d->path);      // nothing to continue from
     return rc;
 }
 

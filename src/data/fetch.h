@@ -17,9 +17,9 @@ typedef struct {
                                                   // they are folder/name; none: files stay files
 } FetchSet;
 
-// Brings dir/folder up to date: what is whole already stays, what was begun is gone on with. url
-// replaces the row's, and names the archive itself where there is one; NULL: the row's. Gives up
-// when nothing arrives for `patience` seconds.
+// Completes dir/folder: complete files are kept, interrupted downloads are continued. url replaces
+// the row's (of the archive itself where there is one); NULL: the row's. Gives up when nothing
+// arrives for `patience` seconds.
 int fetch_set(const FetchSet *f, const char *dir, const char *url, int patience,
               const Events *ev, Err *err);
 // Takes the row's members, and nothing else, out of the archive at `path` into `folder`.

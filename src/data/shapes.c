@@ -64,8 +64,8 @@ static Drawing random_shape(int kind, float side, Rng k) {
                       .si = sinf(turn) / radius };
 }
 
-// Photographs have grain, and densities need it: pictures of even colours alone let log p(x) grow
-// steep beyond measure, until chains leap over its ridges (docs/pyld.md).
+// Pixel noise, as photographs have: in uniform colours log p(x) becomes ever steeper, until chains
+// overshoot its maxima (docs/pyld.md).
 static void add_grain(uint8_t *x, size_t n, Rng k) {
     enum { FIRST = 64 }; // blocks before it belong to the shape
     for (size_t i = 0; i < n; i += 8) {

@@ -2,7 +2,7 @@
 // instruction set (cpu_vec.h).
 //
 // Work is cut into chunks that do not depend on the number of threads, and what chunks add up is
-// combined in a fixed order: any number of threads gives the same bits.
+// combined in a fixed order: results do not depend on the number of threads.
 #include "dev/cpu_vec.h"
 #include "dev/sync_norm.h"
 #include <math.h>

@@ -52,7 +52,7 @@ enum {
     GROUP = 24 * PAIR,               // tiles transformed together: the cache holds their positions
     TILES = L == 16 ? 8 : 6,         // tiles, or channels, whose sums registers hold
     ROWS = L / 2,
-    AHEAD = 4,                       // pixels are asked for so many tiles before they are used
+    AHEAD = 4,                       // tiles by which pixels are prefetched
 };
 
 // Stride 2 has several positions with the weight of tap 1.
@@ -392,7 +392,7 @@ static void unpack(const WinoJob *j, const vec *u, int pieces, int b, int c, flo
 
 // ---- products -----------------------------------------------------------------------------------
 
-// Sums stay in registers only where the compiler is told to unroll early.
+// Sums stay in registers only if the compiler unrolls early.
 
 // sum += v's PAIR numbers at `pair`, in every lane, times u's.
 #ifdef __AVX512BF16__
@@ -504,9 +504,9 @@ static void run(const Conv *c, int dx, const Tensor *x, const float *bias, Tenso
 
 // ---- weight gradients ---------------------------------------------------------------------------
 
-// Tiles are cut into pieces, each with sums of its own, as many as the caches like: the shape alone
-// says how many, so that any number of threads gives the same bits. A piece is cut by blocks of
-// outputs, at most CHUNK together.
+// Tiles are divided into pieces, each with its own sums, which fit into the caches. Their number
+// depends on the shape alone, so results do not depend on the number of threads. A piece is divided
+// by blocks of outputs, at most CHUNK together.
 enum { CHUNK = 4, SUMS_BYTES = 5 << 20, MANY = 16 };
 
 static int pieces_of(const WinoJob *j) {

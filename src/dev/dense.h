@@ -2,7 +2,8 @@
 // Cholesky factor, singular values.
 //
 // Matrices are row-major. Every sum is taken in an order that does not depend on the number of
-// threads, so results are the same bits with any number of them on one kind of processor.
+// threads, so results are bit-for-bit reproducible with any number of them on one kind of
+// processor.
 #ifndef DENSE_H
 #define DENSE_H
 #include "base/err.h"

@@ -1,5 +1,5 @@
-// watch.h - what a step's sums say: a row for the log, and whether the run diverges. The
-// devices' `watch`, on a host and on a GPU alike.
+// watch.h - from the sums of a training step: a row for the log, and whether the run diverges.
+// Every device compiles this source.
 #ifndef WATCH_H
 #define WATCH_H
 #include "dev/backend.h"
@@ -7,14 +7,15 @@
 
 RNG_FN real watch_mean(real mean, double v) { return (real)(0.98 * (double)mean + 0.02 * v); }
 
-// What the chains' first move brought, as a share of what its slope promised: near 1 for short
-// moves, 1/2 where a move ends on the ridge, below 0 where it leaps over it.
+// Climb (docs/glossary.md): the increase of f in the chains' first move divided by the increase
+// that the gradient predicts. Near 1 for short moves, 1/2 where a move ends on the maximum,
+// negative where f decreases.
 // up: what chains climb; from, to: its sums before and after the move; slope: g.x before and after.
 RNG_FN double climb_share(const Energy *up, const real *from, const real *to, const real *slope) {
-    const double promised = (double)slope[1] - (double)slope[0];
-    const double brought = (double)up->a * ((double)to[SUM_LSE] - (double)from[SUM_LSE]) +
-                           (double)up->b * ((double)to[SUM_ZY] - (double)from[SUM_ZY]);
-    return promised > 0 ? brought / promised : 0;
+    const double predicted = (double)slope[1] - (double)slope[0];
+    const double increase = (double)up->a * ((double)to[SUM_LSE] - (double)from[SUM_LSE]) +
+                            (double)up->b * ((double)to[SUM_ZY] - (double)from[SUM_ZY]);
+    return predicted > 0 ? increase / predicted : 0;
 }
 
 RNG_FN double watch_climb(const Watch *o, const real *sums) {

@@ -1,7 +1,7 @@
-// eval.h - the evaluation room: what is measured of a trained model (accuracy, calibration, OOD
-// detection, robustness, samples, speed), as results.h's struct and as a table. It uses models and
-// image sets, and writes eval.json, figures and sample grids into one folder; docs/eval.md defines
-// the measures.
+// eval.h - the evaluation layer: metrics of a trained model (accuracy, calibration, OOD detection,
+// robustness, samples, speed), as the struct of results.h and as a table. It uses models and image
+// sets, and writes eval.json, figures and sample grids into one folder; docs/eval.md defines the
+// metrics.
 #ifndef EVAL_H
 #define EVAL_H
 #include "report/results.h"

@@ -36,7 +36,7 @@ int  apgd_targets(int classes);                     // how many targeted attacks
 // Attacks the images p->x0, whose labels are a->y, from the starts p->x within the radius (pixels
 // in [0, 1]); in p->x they leave the latest misclassified point of the path, or their start. nth 0:
 // cross-entropy; 1, 2, ...: targeted DLR, the target being the nth of the other classes by the
-// logits of p->x0. Ends early once all are misclassified (without refinement, whose verdicts are
-// random), or if ev says stop.
+// logits of p->x0. Ends early once all are misclassified (not with refinement, which is random), or
+// if ev says stop.
 void apgd_run(Apgd *a, int nth, const AttackPlan *plan, double radius, Rng key, const Events *ev);
 #endif

@@ -1,6 +1,6 @@
-// fid.h - how near one set of images is to another, judged by features of each image: Fréchet
-// distance (FID), kernel distance (KID), precision, recall, density, coverage; and the Inception
-// Score of one set. Pure functions of numbers; docs/eval.md defines each.
+// fid.h - distances between two sets of images by features of each image: Fréchet distance (FID),
+// kernel distance (KID), precision, recall, density, coverage; and the Inception Score of one set.
+// Pure functions of numbers; docs/eval.md defines each.
 //
 // Features are x[n][dim]. Sums are in double and in an order that does not depend on threads.
 #ifndef FID_H
@@ -44,8 +44,9 @@ typedef struct {
 // KID is the unbiased squared maximum mean discrepancy with the kernel (x.y / dim + 1)^3. Subsets
 // are of KID_SUBSET images or, where a set is smaller, of that many. Of the larger set, `all` has
 // as many images, chosen by seed, as the smaller one has.
-// Precision and its relatives tell whether samples lie among real images and the other way round:
-// within the distance of a point's k-th neighbour in its own set, which has more than k images.
+// Precision, recall, density and coverage count samples that lie near real images, and real images
+// near samples: within the distance of a point's k-th neighbour in its own set, which has more than
+// k images.
 int  compare_pairs(Kid *kid, Prdc *prdc, const float *sample, size_t n, const float *reals,
                    size_t m, int dim, const PairOpts *o, const Events *ev, Err *err);
 // 0, or -1 where a number is not finite.

@@ -30,12 +30,12 @@ void   confusion_of(size_t *counts, const float *logits, const int *y, size_t n,
 // The temperature by which the logits' mean NLL is least, within 1/1000 and 1000.
 double temperature_of(const float *logits, const int *y, size_t n, int classes);
 
-// Scores that should be higher for images of the training set's kind.
+// Scores that should be higher for in-distribution images.
 typedef enum { SCORE_LOGPX, SCORE_MAXP, SCORE_MAXLOGIT, SCORE_GRADNORM, N_SCORE } ScoreKind;
 extern const char *const score_name[N_SCORE];     // "logpx", ... as in eval.json
 extern const char *const score_label[N_SCORE];    // "log p(x)", ...
 
-typedef struct {                            // how well a score tells in (higher) from out
+typedef struct {                            // how well a score separates in (higher) from out
     double auroc;                           // ties count half
     double aupr, aupr_out;                  // average precision of in, of out
     double fpr95;                           // false positives where 95 % of in, or more, are found

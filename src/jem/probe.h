@@ -1,6 +1,6 @@
-// probe.h - the classifier as an adversary sees it: logits and their gradient by the image, on
-// running statistics, so that every image is for itself. With JEM's refinement, noisy copies of an
-// image first climb log p(x), and their mean logits decide.
+// probe.h - the classifier under attack: logits and their gradient with respect to the image, with
+// running statistics, so that an image does not depend on its batch. With JEM's refinement, noisy
+// copies of an image first climb log p(x), and their mean logits decide.
 #ifndef PROBE_H
 #define PROBE_H
 #include "jem/attack.h"
@@ -9,7 +9,7 @@
 typedef struct {
     Chain chain;                // what a copy does; chain.steps 0: no refinement
     int   draws;                // copies
-    real  noise;                // that sets them apart
+    real  noise;                // sd of the noise on them
 } Refine;
 
 typedef struct {

@@ -1,8 +1,8 @@
 // replay.h - the replay buffer: chains that continue from one training step to the next.
 //
-// Which slots a step takes, which of its chains begin anew, and with which class, follow from the
-// seed and the step alone. So the host knows all of it beforehand and keeps a pool filled with
-// fresh chain starts, each used once, without asking the device anything.
+// Which slots a step takes, which of its chains start afresh, and with which class, depends on the
+// seed and the step alone. So the host knows all of it in advance, and keeps a pool of fresh chain
+// starts, each used once, without reading from the device.
 #ifndef REPLAY_H
 #define REPLAY_H
 #include "jem/starts.h"
@@ -14,7 +14,7 @@ typedef struct {
     int      first, rows;       // of the batch: this rank's part, in the beginning all of it
     PriorKind prior;
     size_t   dim;
-    real     rate;              // how often a chain begins anew
+    real     rate;              // the probability that a chain starts afresh
     uint64_t seed;
     real    *x, *pool;          // on the device: [n][dim], [n_pool][dim]
     int     *slot, *y;          // on the device: [batch], of the chains under way

@@ -10,8 +10,8 @@ enum { MAX_RADII = 64 };
 void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
                   const Events *ev);
 // accuracy[i]: the share of images 0 .. n of the set (labels y) that are classified correctly, also
-// after all restarts at radius[0] .. radius[i], which rise. An image that a smaller ball broke is
-// not tried again in a larger one. With APGD a restart is that of each of its attacks.
+// after all restarts at radius[0] .. radius[i], which rise. An image that is misclassified within a
+// smaller radius is not attacked again within a larger one. With APGD each attack is restarted.
 int  attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a,
                   const char *name, const double *radius, int n_radius, uint64_t seed,
                   const Events *ev, double *accuracy, Err *err);

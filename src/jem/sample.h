@@ -21,18 +21,18 @@ void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, 
 void sample_step(Pass *p, const Chain *chain, int k, real *x, const int *y, real *sums, real *slope,
                  Rng key, const StepState *now);
 
-// ---- fresh chains, which come as far in few long steps as images of the buffer in many short ones
+// ---- fresh chains: a few long steps cover what chains of the buffer cover in many short ones
 
 typedef struct {
     int    steps;
     double first, last;         // lengths of the first and last step, in training steps
 } Anneal;
 
-real anneal_scale(const Anneal *a, int k);      // the length of step k: falls in a straight line
-// Moves x by one step and returns its climb: what the step brought, as a share of what its gradient
-// promised. sums (device) has room for 3 N_SUM; x, y and the pass as in sample_run.
+real anneal_scale(const Anneal *a, int k);      // the length of step k: falls linearly
+// Moves x by one step and returns its climb (docs/glossary.md). sums: device memory for 3 N_SUM; x,
+// y and the pass as in sample_run.
 double sample_climb(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key);
-// The plan for a model whose training steps climb so well: long steps where the landscape is flat,
-// until a chain has come as far as images of the replay buffer have on average, steps / reinit.
+// The steps for a model with this climb: the higher it is, the longer the steps; their total length
+// is that of an average chain of the replay buffer, steps / reinit (docs/pyld.md).
 Anneal anneal_plan(const Config *c, double climb);
 #endif

@@ -76,9 +76,9 @@ void trainer_parts(Trainer *t, StatePart part[N_STATE_PART]);
 int  trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *train, int empty,
                   Err *err);
 void trainer_close(Trainer *t);
-// One iteration: tells the device which step it is, does trainer_step or replays its recording, and
-// counts. It returns before the device is done; a failure shows in dev_check, a divergence in
-// trainer_state.
+// One iteration: copies the number of the step to the device, runs trainer_step or replays its
+// recording, and increments t->step. It returns before the device is done; dev_check shows a
+// failure, trainer_state a divergence.
 void trainer_advance(Trainer *t);
 
 double  trainer_lr(const Trainer *t);               // of the next step

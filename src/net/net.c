@@ -169,8 +169,8 @@ void op_describe(const Net *net, const Op *op, char *dst, size_t n) {
 }
 
 // ---- where everything lives -------------------------------------------------------------------
-// Time runs 0 .. n-1 on the way down the list and n .. 2n-1 on the way up. A tensor is born when
-// first written and dies when last read. What is read on the way up depends on the gradients
+// Time runs 0 .. n-1 in the forward pass and n .. 2n-1 in the backward pass. A tensor is born when
+// first written and dies when last read. What the backward pass reads depends on the gradients
 // wanted, so a pass that wants fewer needs less memory. Images are the caller's and are not
 // planned.
 
@@ -385,7 +385,8 @@ static size_t param_end(const Net *net, int par) {
     return par < 0 ? 0 : net->par[par].off + net->par[par].len;
 }
 
-// The gradients from here on are complete once op i went back: those of earlier ops lie before.
+// The gradients from here on are complete after the backward pass of op i: those of earlier ops lie
+// before.
 static size_t complete_from(const Net *net, int i) {
     size_t end = 0;
     while (--i >= 0) {

@@ -3,9 +3,9 @@
 // net/ holds networks as data, the passes that run them, and optimisers; it uses base/ and the
 // table of dev/backend.h, and knows no particular device, no data set and no file.
 //
-// Net says what is computed; a Pass says in which mode: how many images, which gradients, which
-// statistics, on which device. Training, sampling, inference and attacks are Passes over one Net,
-// not four programs. Forward walks the list down, backward walks it up.
+// A Net says what is computed; a Pass says how: how many images, which gradients, which statistics,
+// on which device. Training, sampling, inference and attacks are Passes over one Net. The forward
+// pass walks the list down, the backward pass walks it up.
 #ifndef NET_H
 #define NET_H
 #include "base/arena.h"
@@ -22,7 +22,7 @@ typedef struct {
     StemKind stem;
 } NetSpec;
 
-// OP_WINDOW, OP_CONCAT and OP_RESIZE, and a convolution with ReLU, have no way back.
+// OP_WINDOW, OP_CONCAT and OP_RESIZE, and a convolution with ReLU, have no backward pass.
 typedef enum { OP_CONV, OP_NORM, OP_POOL, OP_WINDOW, OP_CONCAT, OP_RESIZE } OpKind;
 
 typedef struct {
@@ -57,7 +57,7 @@ typedef struct {
     Op     *op;     int n_op;
     Tensor *act;    int n_act;  // shapes for one image; act[0] the image, the last the logits
     int     features;           // an activation that is there to be read beside the last, or 0
-    int     forward_only;       // some op has no way back
+    int     forward_only;       // some op has no backward pass
     Param  *par;    int n_par;
     Stat   *stat;   int n_stat;
     Filter *filter; int n_filter;
@@ -76,7 +76,7 @@ int  net_init(Net *net, uint64_t seed, Err *err);                // random weigh
 void net_changed(Net *net);                                      // call after w has been written
 void net_zero_grad(Net *net);
 void net_free(Net *net);
-uint64_t net_macs(const Net *net);                               // multiply-adds forward, an image
+uint64_t net_macs(const Net *net);                               // multiply-adds forward, per image
 uint64_t op_macs(const Net *net, const Op *op);
 void op_describe(const Net *net, const Op *op, char *dst, size_t n);  // "conv 3x3  16 -> 32  8x8"
 

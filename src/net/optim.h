@@ -30,7 +30,7 @@ typedef struct {
 
 // kind, sgd, adam, ema_keep are set; memory is zeroed, avg = w
 int  optim_open(Optim *o, Net *net, Err *err);
-void optim_average(Optim *o, Net *net);             // avg begins anew at w
+void optim_average(Optim *o, Net *net);             // avg = w again
 void optim_step(Optim *o, Net *net, const StepState *now);// reads net->dw; ends with net_changed
 void optim_close(Optim *o, Net *net);
 #endif

@@ -14,7 +14,7 @@ typedef struct {
     const char  *path;
     int          n_name;             // columns that are wanted, by name; others are passed over
     const char *const *name;
-    int          required;           // the first so many must be there
+    int          required;           // how many of the first columns must be there
     int          n;
     double     **column;             // [n_name], each [n]
 } Table;

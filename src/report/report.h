@@ -1,5 +1,5 @@
-// report.h - the report room: what a run folder's text files say, as structs, figures and one HTML
-// page. It reads and writes files of run folders, and touches no network and no device.
+// report.h - the report layer: the text files of a run folder as structs, figures and one HTML
+// page. It reads and writes files of run folders, and uses no network and no device.
 #ifndef REPORT_H
 #define REPORT_H
 #include "base/err.h"

@@ -384,7 +384,7 @@ int ckpt_load(Trainer *t, RunState *r, const char *path, Err *err) {
     return rc;
 }
 
-// ---- models to hand on --------------------------------------------------------------------------
+// ---- models without the state of a run --------------------------------------------------------
 
 static void write_floats(StWriter *w, const float *v, size_t n) {
     uint16_t h[1024]; // chain starts need no more than fp16

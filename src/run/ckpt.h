@@ -50,8 +50,8 @@ typedef struct {                    // of a model file, beside its weights
     const float  *mean, *factor;    // [n_group][dim], [n_group][rank][dim]; NULL: none
 } ModelCard;
 
-// Weights and statistics of net (device) with their card; half: fp16. The ending of `path` says in
-// which format: .safetensors, or PyTorch's .pt and .pth.
+// Weights and statistics of net (device) with their card; half: fp16. The suffix of `path` selects
+// the format: .safetensors, or PyTorch's .pt and .pth.
 int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half,
                const char *path, Err *err);
 // The same as a snapshot, in full precision.

@@ -9,14 +9,15 @@
 #include "run/train_log.h"
 #include <stdatomic.h>
 
-// What is for readers alone: where it cannot be written, that is said once and the run continues.
+// Files that only people read: if one cannot be written, there is one warning, and the run
+// continues.
 typedef enum { SIDE_LOG, SIDE_EVENTS, SIDE_PICTURE, SIDE_DIVERGED, N_SIDE } SideOutput;
 typedef struct {
     Err        why;                          // of the first failure, complete when failed is set
     atomic_int failed;                       // by the thread that writes
 } PictureErr;
 
-typedef struct { int stop, save; } Wish;     // what ranks may find necessary at different times
+typedef struct { int stop, save; } Wish;     // what ranks may want at different times
 
 typedef struct {
     Config   cfg;
@@ -46,7 +47,7 @@ typedef struct {
     int      new_length;             // a resumed run has another than its checkpoint says
     double   valid_accuracy;         // the latest, or NaN
     double   test_accuracy, test_ece;    // of the best model at the end of training, or NaN
-    uint64_t over_margin, counted;   // steps of this epoch over --px-margin, of so many
+    uint64_t over_margin, counted;   // steps of this epoch: over --px-margin, all
     int      told_over_margin;
     double   fid_value;              // the latest FID of the replay buffer, or NaN
     struct FitFid *fid;              // what it needs, once there was one
@@ -81,7 +82,7 @@ void run_close_ranks(TrainRun *r, int rc, Err *err);
 int  run_save(TrainRun *r, Err *err);
 int  run_saved(TrainRun *r, Err *err);              // waits until everything is on disk
 int  run_write_record(TrainRun *r, Err *err);       // run.json, by the thread
-// Says so where a resumed run goes on with another device, thread count or library than before.
+// Reports it if a resumed run uses another device, thread count or library than before.
 void run_note_device(const TrainRun *r);
 // path: the newest checkpoint that can be read, or the one before it if `older`.
 int  run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err);
@@ -102,7 +103,7 @@ int  run_init_fits(const TrainRun *r, Err *err);    // and of the run's network 
 int  run_init_weights(TrainRun *r, Err *err);
 
 // fit_epoch.c: validation, the best model, a picture of the replay buffer
-// At most so many slots of it, evenly spread: [*n][dim], malloc'd; NULL on failure.
+// At most `most` slots of it, evenly spread: [*n][dim], malloc'd; NULL on failure.
 float *run_slots(const Trainer *t, int most, int *n, Err *err);
 int  run_end_epoch(TrainRun *r, Err *err);
 // Test accuracy and ECE of the best model, to r and run.json. Replaces the weights: after the last

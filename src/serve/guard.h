@@ -1,5 +1,5 @@
-// guard.h - what a request asks for, and whether it may: its target taken apart, and the headers by
-// which a browser tells where a request comes from. Pure functions over bytes from outside.
+// guard.h - parses the target of a request, and checks the headers that show where it comes from
+// (Host, Origin, token). Pure functions of untrusted bytes.
 #ifndef GUARD_H
 #define GUARD_H
 #include "serve/http.h"

@@ -1,4 +1,4 @@
-// serve.h - the serve room: a live page and a JSON API over run folders and a model
+// serve.h - the serve layer: a live page and a JSON API over run folders and a model
 // (docs/serve.md). One thread carries connections (http.h), one follows runs (runs.h), one uses the
 // model (work.h).
 #ifndef SERVE_H
