@@ -312,7 +312,7 @@ char *jempp_devices(void) {
         Dev dev;
         Err why = { 0 };
         if (dev_open(&dev, *name, &(DevOpts){ 0 }, NULL, &why)) {
-            fprintf(f, "%-4s  not here: %s\n", *name, why.msg);
+            fprintf(f, "%-4s  unavailable: %s\n", *name, why.msg);
         } else {
             fprintf(f, "%-4s  %s\n", *name, dev.be.describe(&dev));
             dev_close(&dev);

@@ -3,9 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
-static void bench_defaults(Config *c) {
-    c->px = PX_SHARED;
-} // the cheapest rule, the one others time
+static void bench_defaults(Config *c) { c->px = PX_SHARED; } // the cheapest, as others measure it
 static void eval_defaults(Config *c) {
     c->attack_steps = EVAL_ATTACK_STEPS;
     c->count = EVAL_CHAINS;
@@ -17,58 +15,72 @@ static const char ONE_MODEL[] = "one run folder or model file";
 // clang-format off
 static const OptNote TRAIN_NOTES[] = {
     { "data", "images to train on: cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, "
-              "folder:DIR "
-              "or cifar-file:FILE", NULL },
-    { "data-dir", "folder in which image sets are searched first", NULL },
+              "folder:DIR or cifar-file:FILE", NULL },
+    { "data-dir", "folder to search first for image sets", NULL },
     { "out", "run folder to create, or with --resume to continue",
       "runs/PRESET-DATE or runs/MODEL-DATE" },
     { "batch", "images per training step; chains run in batches of the same size", NULL },
     { "iterations", "training steps, instead of --epochs", "as --epochs says" },
     { "steps", "gradient steps per chain and training step: M of PYLD-M-N, K of SGLD-K", NULL },
     { "attack-steps", "gradient steps of PGD in adversarial training", NULL },
+    { "side", "width and height of images in pixels, for folder: and shapes",
+      "the data set's, else 32" },
+    { "channels", "1 grey or 3 colour, for folder:", "the data set's, else 3" },
     { 0 },
 };
 static const OptNote SAMPLE_NOTES[] = {
-    { "data-dir", "folder in which the training images are searched, for exact chain starts",
+    { "data-dir", "folder to search first for the training images, which give exact chain starts",
       NULL },
-    { "out", "file to write: a grid (.png, .webp), single images (.npz, or DIR/ for PNG files)",
+    { "out", "file to write: a grid (.png, .webp) or single images (.npz, or DIR/ for PNG files)",
       "samples.png" },
+    { "seed", "seed of the chains; the same seed gives the same images", NULL },
+    { "force", "replace a file of another kind, or the images of an earlier draw in DIR/", NULL },
     { "batch", "chains per batch; with batch norm, samples are best at the training's batch size",
       NULL },
     { "steps", "gradient steps of a fresh chain, each as long as in training",
-      "few long ones, chosen for the model" },
+      "a few long ones, chosen for the model" },
     { 0 },
 };
 static const OptNote EVAL_NOTES[] = {
     { "data", "images to evaluate on: cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, "
               "folder:DIR or cifar-file:FILE", "the run's own" },
-    { "data-dir", "folder in which image sets are searched first", NULL },
+    { "data-dir", "folder to search first for image sets", NULL },
     { "out", "folder for eval.json, sheets and figures",
       "the run folder; MODEL-eval for a model file" },
     { "attack-steps", "gradient steps of an attack", "40; apgd: 100" },
     { "steps", "gradient steps of a fresh chain (samples, fid), each as long as in training",
-      "few long ones, chosen for the model" },
+      "a few long ones, chosen for the model" },
     { "count", "fresh chains in the task fid", NULL },
-    { "from", "the samples that the task fid takes: new chains or the replay buffer",
-      "both" },
+    { "from", "samples that the task fid takes: fresh or buffer", "both" },
     { 0 },
 };
 static const OptNote PREDICT_NOTES[] = {
     { "out", "file of scores, one row per image: .csv, .jsonl or .npz",
       "no file; a table is printed" },
-    { "data-dir", "folder in which image sets are searched first", NULL },
+    { "data-dir", "folder to search first for image sets", NULL },
+    { "seed", "seed of the images of shapes, and of the test split of folder:", NULL },
+    { "force", "replace a file that is not a file of scores", NULL },
+    { 0 },
+};
+static const OptNote EXPORT_NOTES[] = {
+    { "force", "replace a file that is not a model, or the exported model itself", NULL },
     { 0 },
 };
 static const OptNote INFO_NOTES[] = {
     { "side", "width and height of the images in pixels", "32" },
     { "channels", "image channels: 1 grey or 3 colour", "3" },
+    { "num-classes", "number of classes", "10" },
     { "batch", "images per batch, for the memory figures", NULL },
+    { "ranks", "print the memory and the traffic of each of N ranks; 0: of one process", NULL },
     { 0 },
 };
 static const OptNote BENCH_NOTES[] = {
     { "side", "width and height of the images in pixels", "32" },
     { "channels", "image channels: 1 grey or 3 colour", "3" },
+    { "num-classes", "number of classes", "10" },
+    { "seed", "seed of the random weights and images", NULL },
     { "batch", "images per training step", NULL },
+    { "ranks", "1: use NCCL on one GPU, to measure what it adds to a step", NULL },
     { "iterations", "training iterations to time", "5" },
     { "steps", "gradient steps per chain in a training iteration: M of PYLD-M-N", NULL },
     { "px", "real images for p(x): the labelled batch without augmentation (one pass more), the "
@@ -76,23 +88,27 @@ static const OptNote BENCH_NOTES[] = {
     { 0 },
 };
 static const OptNote REPORT_NOTES[] = {
-    { "out", "HTML page to write; given, the run folder stays unchanged", "RUN/report.html" },
+    { "out", "HTML page to write; if given, the run folder stays unchanged", "RUN/report.html" },
+    { "tensorboard", "write a TensorBoard event file of the run's log instead of the page", NULL },
+    { "force", "replace a file that is not an HTML page", NULL },
     { 0 },
 };
 static const OptNote SERVE_NOTES[] = {
-    { "data-dir", "folder in which the training images are searched, for exact chain starts",
+    { "data-dir", "folder to search first for the training images, which give exact chain starts",
       NULL },
     { 0 },
 };
 static const OptNote FID_NOTES[] = {
-    { "out", "npz file for the statistics of one set of images, mu and sigma, as other tools read "
-             "them", "none: two sets are compared" },
-    { "data-dir", "folder in which image sets are searched first", NULL },
+    { "out", "npz file for the statistics (mu and sigma) of one set of images; other tools read it",
+      "none: two sets are compared" },
+    { "seed", "seed that selects images for KID, precision and recall", NULL },
+    { "force", "replace a file that is not an npz file", NULL },
+    { "data-dir", "folder to search first for image sets", NULL },
     { 0 },
 };
 static const OptNote DATA_NOTES[] = {
-    { "data-dir", "folder in which sets are searched first, and to which fetch downloads",
-      "~/.local/share/jempp" },
+    { "data-dir", "folder to search first for image sets, and to download to",
+      "JEMPP_DATA, else ~/.local/share/jempp" },
     { "side", "folder: and shapes: width and height of the images in pixels", "32" },
     { "channels", "folder: 1 grey or 3 colour", "3" },
     { 0 },
@@ -152,30 +168,33 @@ const Command command_table[] = {
                   "jempp export runs/demo small.safetensors --half\n"
                   "jempp export runs/demo demo.pt\n"
                   "jempp export runs/demo demo.onnx",
-      .names = "a run folder or model file, then the file to write", .least = 2, .most = 2 },
-    { .name = "info", .bit = CMD_INFO, .about = "operations, parameters and memory of a network",
+      .names = "a run folder or model file, then the file to write", .least = 2, .most = 2,
+      .notes = EXPORT_NOTES },
+    { .name = "info", .bit = CMD_INFO,
+      .about = "operations, parameters and memory of a network; contents of a model file",
       .synopsis = "jempp info [RUN|MODEL] [--model NAME] [--batch N] [--json]",
       .examples = "jempp info --model wrn-28-10 --batch 64\n"
-                  "jempp info --model wrn-16-2 --device cpu       # what convolutions need "
-                  "there too\n"
-                  "jempp info runs/demo",
+                  "jempp info --model wrn-16-2 --device cpu       # with the scratch memory of its "
+                  "convolutions\n"
+                  "jempp info runs/demo                           # of a trained model",
       .names = "at most one run folder or model file", .least = 0, .most = 1, .notes = INFO_NOTES },
     { .name = "bench", .bit = CMD_BENCH,
-      .about = "speed of operations and of whole training iterations",
+      .about = "measure the speed of operations and of whole training iterations",
       .synopsis = "jempp bench [--model NAME] [--batch N] [--steps M] [--device NAME] [--json]\n"
                   "jempp bench --inference [--model NAME] [--device NAME] [--json]",
       .examples = "jempp bench --model wrn-16-2 --steps 5 --device cpu\n"
                   "jempp bench --model wrn-16-2 --inference\n"
                   "jempp bench --model wrn-28-10 --px clean --json",
       .names = "options only", .defaults = bench_defaults, .notes = BENCH_NOTES },
-    { .name = "report", .bit = CMD_REPORT, .about = "figures of a run, and a page with all of them",
+    { .name = "report", .bit = CMD_REPORT,
+      .about = "draw figures of a run, and collect them on one HTML page",
       .synopsis = "jempp report RUN [--out FILE.html]\n"
                   "jempp report RUN --tensorboard",
       .examples = "jempp report runs/demo\n"
                   "jempp report runs/demo --out demo.html",
       .names = "one run folder", .least = 1, .most = 1, .notes = REPORT_NOTES },
     { .name = "serve", .bit = CMD_SERVE,
-      .about = "a live page of a run, several runs or a model in the browser, and a JSON API",
+      .about = "show a run, several runs or a model on a live page in the browser; JSON API",
       .synopsis = "jempp serve RUN|MODEL|FOLDER [--port N] [--host ADDRESS]",
       .examples = "jempp serve runs/demo                            # http://127.0.0.1:8080/\n"
                   "jempp serve runs                                 # all runs of a folder\n"
@@ -197,8 +216,7 @@ const Command command_table[] = {
                   "and sigma\n"
                   "jempp fid cifar10 --out cifar10.npz              # writes such statistics",
       .names = "images and their reference: each a set (cifar10, cifar10:test), a folder, an "
-               "npz file "
-               "or a run folder; with --out the images alone", .least = 1, .most = 2,
+               "npz file or a run folder; with --out the images alone", .least = 1, .most = 2,
       .notes = FID_NOTES },
     { .name = "data", .bit = CMD_DATA, .about = "list, check and download image sets",
       .synopsis = "jempp data list\n"

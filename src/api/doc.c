@@ -1,5 +1,5 @@
 // doc.c - documents made from the tables of commands, options and presets: docs/options.md, the man
-// page, and what lets shells complete a command line.
+// page, and completions for bash and zsh.
 #include "jempp.h"
 #include "api/help.h"
 #include <ctype.h>
@@ -13,28 +13,27 @@ static const char RULES[] =
     "On the command line an option is `--name value` or `--name=value`, a switch `--name` or\n"
     "`--no-name`. In a file (`--config FILE`) it is a line `name = value`; a line that begins with "
     "`#`\n"
-    "is a comment, and `preset = NAME` may come first. A preset comes before files, files before "
-    "flags:\n"
-    "the later one counts. Numbers may be fractions (`8/255`).\n\n"
+    "is a comment, and `preset = NAME` may come first. Files override presets, and the command\n"
+    "line overrides both. Numbers may be fractions (`8/255`).\n\n"
     "`sample` takes the options of chains from the model's training unless they are given; "
     "without\n"
-    "`steps` fresh chains take few long steps, chosen for the model.\n"
-    "With `--resume` a run's options stay as they were, except for those marked \\*.\n";
+    "`steps`, fresh chains take a few long steps, chosen for the model.\n"
+    "With `--resume` a run keeps its options, except for those marked \\*.\n";
 
 static const struct {
     const char *name, *about;
 } ENVIRONMENT[] = {
-    { "JEMPP_DATA", "where image sets are looked for, after `data-dir`, and fetched to" },
+    { "JEMPP_DATA", "folder of image sets: searched after `data-dir`, and downloaded to" },
     { "OMPI_COMM_WORLD_SIZE`, `PMI_SIZE`, `MV2_COMM_WORLD_SIZE`, `PMIX_RANK`, "
       "`SLURM_STEP_NUM_TASKS",
       "set by `mpirun` and `srun`: several processes that train one model (docs/scaling.md)" },
-    { "JEMPP_MODULE_DIR", "where `jempp-cpu.so`, `jempp-cuda.so`, ... are looked for first" },
-    { "TMPDIR", "where ranks other than 0 keep temporary files of `eval`; not set: `/tmp`" },
-    { "XDG_DATA_HOME", "image sets are in its folder `jempp`; not set: `~/.local/share/jempp`" },
-    { "XDG_CACHE_HOME", "kernel choices made by timing are kept in its folder `jempp`; not set: "
+    { "JEMPP_MODULE_DIR", "folder to search first for modules such as `jempp-cuda.so`" },
+    { "TMPDIR", "where ranks other than 0 keep temporary files of `eval`; default: `/tmp`" },
+    { "XDG_DATA_HOME", "its folder `jempp` holds image sets; default: `~/.local/share/jempp`" },
+    { "XDG_CACHE_HOME", "its folder `jempp` holds kernel choices made by timing; default: "
                         "`~/.cache/jempp`" },
-    { "GOMP_SPINCOUNT", "how long waiting threads of the CPU spin before they sleep; not set, nor "
-                        "`OMP_WAIT_POLICY`: 2000" },
+    { "GOMP_SPINCOUNT", "how long waiting CPU threads spin before they sleep; default: 2000, "
+                        "unless `OMP_WAIT_POLICY` is set" },
     { "COLUMNS", "the width of the terminal" },
 };
 enum { N_ENVIRONMENT = sizeof ENVIRONMENT / sizeof *ENVIRONMENT };
@@ -233,7 +232,7 @@ static void man_lines(FILE *f, const char *title, int examples) {
 
 static void man_page(FILE *f) {
     int n;
-    fprintf(f, ".\\\" Made by \"jempp man\" from the tables of src/run.\n");
+    fprintf(f, ".\\\" Made by \"jempp man\" from the tables of src/conf and src/api.\n");
     fprintf(f, ".TH JEMPP 1 \"\" \"jempp " JEMPP_VERSION "\" \"User Commands\"\n"
                ".SH NAME\njempp \\- ");
     put_roff(f, HELP_ABOUT);

@@ -6,9 +6,9 @@
 
 const char HELP_ABOUT[] =
     "joint energy-based models: one network that classifies, scores and samples images";
-const char HELP_EXIT[] = "0 success, 1 failure (predict: also where an image could not be "
-                         "read), 2 usage error, 3 training diverged, 130 stopped by "
-                         "SIGINT (Ctrl-C), 143 stopped by SIGTERM";
+const char HELP_EXIT[] =
+    "0 success, 1 failure (predict: also if an image could not be read), 2 usage error,\n"
+    "3 training diverged, 130 stopped by SIGINT (Ctrl-C), 143 stopped by SIGTERM";
 
 // ---- one command --------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ static void presets_help(FILE *f) {
     fprintf(f, "\nPresets:\n");
     for (const Preset *p = preset_table; p->name; p++) {
         const char *about = help_preset(p, &n);
-        fprintf(f, "  %-12s %.*s\n", p->name, n, about);
+        fprintf(f, "  %-13s %.*s\n", p->name, n, about);
     }
 }
 
@@ -111,11 +111,11 @@ static void all_help(FILE *f) {
             HELP_ABOUT);
     for (const Command *k = command_table; k->name; k++)
         fprintf(f, "  %-8s  %s\n", k->name, k->about);
-    fprintf(
-        f,
-        "\n  jempp COMMAND --help   its options\n  jempp --version        which build this is\n\n"
-        "Exit codes: %s.\n",
-        HELP_EXIT);
+    fprintf(f,
+            "\n  jempp COMMAND --help   usage, examples and options of a command\n"
+            "  jempp --version        version, and the devices that can be used\n\n"
+            "Exit codes: %s.\n",
+            HELP_EXIT);
 }
 
 char *help_text(const char *command) {
