@@ -37,8 +37,8 @@ typedef struct JemppOptions JemppOptions;
 JEMPP_API JemppOptions *jempp_options(const char *command, JemppErr *err);
 JEMPP_API void  jempp_options_free(JemppOptions *o);
 JEMPP_API int   jempp_set(JemppOptions *o, const char *name, const char *value, JemppErr *err);
-// Sets the flags in argv: presets first, then config files, then all others. What is no flag is
-// kept as a file name.
+// Sets the options in argv: presets first, then config files, then all others. Other arguments are
+// kept as file names.
 JEMPP_API int   jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err);
 // Fails unless there are as many file names as the command takes on the command line.
 JEMPP_API int   jempp_check_files(const JemppOptions *o, JemppErr *err);
@@ -66,7 +66,7 @@ typedef struct {
 // Shows events on a stream: a progress bar on a terminal, elsewhere one line every few seconds.
 JEMPP_API JemppEvents jempp_terminal(FILE *out);
 JEMPP_API void jempp_terminal_close(JemppEvents *ev);
-// Columns that UTF-8 text takes on a terminal.
+// Columns that UTF-8 text occupies on a terminal.
 JEMPP_API int  jempp_text_width(const char *text);
 // Copies it to dst[n], without its middle where it has more than `width` columns or does not fit;
 // n and width are at least 8. Returns dst.
@@ -80,8 +80,8 @@ typedef struct {
     int      stopped, retries;                              // stopped: by JemppEvents.stop
 } JemppTrained;
 
-// Which of the processes this is that mpirun or srun started together, which train, evaluate and
-// sample as one (docs/scaling.md): 0 for the one that writes and reports, and for a process alone.
+// The number of this process among those that mpirun or srun started together (docs/scaling.md): 0
+// for the one that writes and reports, and for a single process.
 JEMPP_API int jempp_rank(void);
 
 JEMPP_API int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTrained *result,
@@ -126,29 +126,29 @@ JEMPP_API int    jempp_predict(Jempp *j, const float *images, int n, JemppPredic
 JEMPP_API char  *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err);
 
 typedef struct {
-    uint64_t images, unreadable;        // of how many there is a row; those without an answer
+    uint64_t images, unreadable;        // rows; of these, images that could not be read
     int      stopped;                   // by ev, before the end
-    uint64_t total;                     // images that were named
+    uint64_t total;                     // images of all files, folders and sets
 } JemppPredicted;
-// Scores of the pictures, folders and image sets that the options name after the model, into the
-// file of the option out: .csv, .jsonl or .npz.
+// Writes scores of the pictures, folders and image sets that the options name after the model to
+// the file of the option out: .csv, .jsonl or .npz.
 JEMPP_API int    jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
                                      JemppPredicted *result, JemppErr *err);
 
-// The same row by row, of the names number `from` to `from` + n - 1 of the options. p->file, which
-// is SET[INDEX] for an image of a set, lasts as long as the call. error (also p->error): why a
-// picture could not be read, else NULL; then nothing but p->file is known.
+// The same with a call for each row, for the files number from .. from + n - 1 of the options
+// (jempp_file). p->file, which is SET[INDEX] for an image of a set, is valid during the call.
+// error (also p->error): why a picture could not be read, and then only p->file is set; else NULL.
 typedef void JemppOnPrediction(void *ctx, const JemppPrediction *p, const char *error);
 JEMPP_API int    jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n,
                                     const JemppEvents *ev, JemppOnPrediction *on, void *ctx,
                                     JemppPredicted *result, JemppErr *err);
 
-// How many images the options ask for (count, best, worst; one per class with from = centres), or
-// -1.
+// The number of images that the options request (count, best, worst; one per class with from =
+// centres), or -1.
 JEMPP_API int    jempp_n_samples(const Jempp *j, const JemppOptions *o, JemppErr *err);
-// Draws n images as the options say (from, class, steps, ...); class_of[n] (may be NULL) gets the
-// class that each was started as (from the buffer by class: that it is predicted as), or -1. The
-// model keeps what sampling needs for the next call.
+// Draws n images as the options say (from, class, steps, ...). class_of[n] (may be NULL) gets the
+// class of each chain's start, or the predicted class of an image of the buffer if the options name
+// a class; -1: none. Buffers are kept for the next call.
 JEMPP_API int    jempp_sample(Jempp *j, const JemppOptions *o, const JemppEvents *ev, int n,
                               float *images, int *class_of, JemppErr *err);
 // Fails unless the path ends in .png or .webp and, without force, holds no other kind of file yet.
@@ -158,29 +158,29 @@ JEMPP_API int    jempp_check_animation(const char *path, int force, JemppErr *er
 // Writes a grid of images as PNG or WebP, by the path's suffix.
 JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, int columns, int zoom,
                                   const char *path, JemppErr *err);
-// Whether a path stands for images one by one: FILE.npz, or a folder (it exists, or ends in /).
+// Whether a path is one for single images: FILE.npz, or a folder (it exists, or ends in /).
 JEMPP_API int    jempp_is_images(const char *path);
 // Fails if, without force, another kind of file is there, or the folder has pictures already.
 JEMPP_API int    jempp_check_images(const char *path, int force, JemppErr *err);
-// Writes images one by one, rounded to bytes: to FILE.npz as arr_0 [n][side][side][channels], else
-// to a folder as 000000.png, ...; those of an earlier draw are removed first.
+// Writes single images, rounded to bytes: to FILE.npz as arr_0 [n][side][side][channels], else to a
+// folder as 000000.png, ...; those of an earlier call are removed first.
 JEMPP_API int    jempp_write_images(const Jempp *j, const float *images, int n, const char *path,
                                     const JemppEvents *ev, JemppErr *err);
 // A grid as coloured text for a terminal; free() it.
 JEMPP_API char  *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width);
-// Writes the model alone. The path ends in .safetensors, .pt, .pth or .onnx; unless the options say
-// force, it is neither the model's own file nor a file that holds anything but a model.
+// Writes the model to one file. The path ends in .safetensors, .pt, .pth or .onnx; without the
+// option force, neither the model's own file nor a file of another kind is replaced.
 JEMPP_API int    jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *err);
 // Evaluates the model as the options say (tasks, ood, attacks, ...); results go to eval.json.
-// Returns a table of them or, with the option json, the file's text; free() it. Text and err:
-// everything was computed, and a file could not be written.
+// Returns a table of them or, with the option json, the file's text; free() it. If err is set as
+// well, everything was computed, but a file could not be written.
 JEMPP_API char  *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 
 // ---- the other commands: text or, with the option json, JSON; free() it. NULL on failure.
 JEMPP_API char *jempp_info(const JemppOptions *o, JemppErr *err);
 JEMPP_API char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
-// FID and its relatives between the images that the two files of the options name; with the option
-// out, the statistics of the images that one file names are written there.
+// FID, KID, precision and recall between the images that the two files of the options name; with
+// the option out, the statistics of the images that one file names are written there.
 JEMPP_API char *jempp_fid(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 JEMPP_API char *jempp_data(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
 // Writes a run's figures and its page (the option out, else report.html in the folder).

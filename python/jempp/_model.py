@@ -154,7 +154,7 @@ class Model:
           - float arrays of the model's own size in [0, 1],
         or an array of several images, [n, h, w, c], [n, c, h, w] or [n, h, w] (of a grey model:
         always, so it takes no [c, h, w]). Files, PIL images and uint8 arrays of another size are
-        resized and cropped as the program does it.
+        resized and cropped as by `jempp predict`.
         """
         z = self.logits(images)
         p, score = np.empty_like(z), np.empty(len(z), np.float32)
@@ -180,9 +180,9 @@ class Model:
         """Draws n images, uint8 [n, side, side, channels].
 
         cls: a class or several, by name or number; steps: gradient steps of each chain. Other
-        options are those of `jempp sample` (seed, start, from_, step_size, ...), but for where
-        pictures are written. best=n or worst=n keeps n of `count`.
-        on_progress(done, total, text) is called now and then.
+        options are those of `jempp sample` (seed, start, from_, step_size, ...), except for those
+        that name output files. best=n or worst=n keeps n of `count`.
+        on_progress(done, total, text) is called repeatedly.
         """
         for name in options.keys() & _PROGRAMS_ALONE:
             raise TypeError(f"sample returns images; {name} is an option of the program alone")
@@ -202,7 +202,8 @@ class Model:
     # ---- files
 
     def export(self, path: Union[str, "os.PathLike[str]"], **options: Any) -> None:
-        """Writes the model alone; the suffix says the format. Options: half, force."""
+        """Writes the model to one file; the suffix selects the format, .safetensors, .pt, .pth or
+        .onnx. Options: half, force."""
         err = Err()
         with Options("export", options) as o, self._lock:
             if lib.jempp_export(self._open(), o.p, path_bytes(path), byref(err)):

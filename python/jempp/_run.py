@@ -20,7 +20,7 @@ _Path = Union[str, "os.PathLike[str]"]
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a training run came to. Accuracies and the calibration error are fractions, None where
+    """The result of a training run. Accuracies and the calibration error are fractions, None where
     they are not known."""
 
     out: str                            # the run folder
