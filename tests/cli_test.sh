@@ -263,7 +263,7 @@ expect 1 "no tensor 'f.conv1.weight'" predict "$here/torch/zip-27.pt" grid.png
 quick="--limit 40 --threads 1 --attack-steps 2"
 expect 0 'robust accuracy, 40 images' eval run $quick --radii 4/255,8/255 --attacks pgd-linf,fgsm-l2 \
     --attack-loss margin --restarts 2 --temperature
-for words in 'top-1' 'temperature scaling: ECE' 'gaussian' '8/255' 'from buffer chains' 'one sampling step'; do
+for words in 'top-1' 'temperature scaling: ECE' 'gaussian' '8/255' 'from the replay buffer' 'one sampling step'; do
     grep -qF -e "$words" out || bad "jempp eval: no '$words'"
 done
 [ -s run/sheets/classes.png ] && [ -s run/sheets/best-px.png ] || bad "no sheets"
@@ -345,7 +345,7 @@ expect 0 'few: 3 steps' train --resume --out few --iterations 3 --threads 1
 expect 0 'few: 4 steps' train --resume --out few --iterations 4 --threads 2
 cat out err | grep -q 'was on 1 thread, .* on 2 threads, .*: results may differ in the last bits' ||
     bad "other threads than before are not mentioned"
-expect 2 'has results on shapes (validation); --out says where those on shapes go' eval run $quick --tasks ece --out held
+expect 2 'has results on shapes (validation); expected another --out for those on shapes' eval run $quick --tasks ece --out held
 sed -i 's/"md5": "./"md5": "x/' run/eval.json                   # as if the model had been another
 expect 0 'top-1' eval run $quick --tasks acc
 ! grep -q '"ood"' run/eval.json || bad "results of another model were kept"
@@ -364,7 +364,7 @@ mkdir -p two/test/a two/test/b two/train/a two/train/b
 for d in two/*/*; do cp grid.png $d; done
 expect 2 '2 classes; the model has 10' eval run --data folder:two
 for k in 0 1 2 3 4 5 6 7 8 9; do mkdir -p ten/train/$k ten/test/$k && cp grid.png ten/train/$k && cp grid.png ten/test/$k; done
-expect 2 'run/eval.json: has results on shapes; --out says where those on folder:ten go' eval run --data folder:ten
+expect 2 'run/eval.json: has results on shapes; expected another --out for those on folder:ten' eval run --data folder:ten
 expect 0 'top-1' eval run $quick --tasks acc --data folder:ten --out ten-eval
 grep -q "folder:ten: other class names than the model's (class 0 is '0' here, 'disc' there)" err || bad "no word of other classes"
 for k in 1 2 3; do for d in ten/test/*; do cp grid.png $d/$k.png; done; done
@@ -456,13 +456,13 @@ grep -q 'continue with: jempp train --resume --out long' out || bad "it does not
 expect 2 '--resume: the run has batch = 16, found 8: a run keeps it; leave batch out' train --resume --out long --batch 8 --buffer 64
 
 # ---- how long a run is: one of three options, the user's before a preset's, the newest before the run's
-expect 2 '--minutes and --iterations: both say how long the run is; expected one' train --minutes 1 --iterations 2 --out norun
+expect 2 '--minutes and --iterations: both set the length of the run; expected one' train --minutes 1 --iterations 2 --out norun
 expect 2 '--epochs 0.001: less than one step; an epoch of 200 training images has 12' train $net --data shapes --batch 16 \
     --train-images 200 --valid-images 100 --epochs 0.001 --out norun
 [ ! -e norun ] || bad "a run that was rejected left a folder"
 expect 0 'few: 6 steps' train --resume --out few --epochs 0.5 --threads 1
 expect 2 '--resume: the run has done 6 steps (0.5 epochs), found 3: expected no fewer' train --resume --out few --iterations 3
-expect 0 'note: the run was complete; a larger --epochs with --resume makes it longer' train --resume --out few --threads 1
+expect 0 'note: the run was complete; a larger --epochs with --resume extends it' train --resume --out few --threads 1
 expect 0 '0.02 minutes' train --resume --out few --minutes 0.02 --threads 1
 expect 0 'note: the run was complete; a larger --minutes with --resume' train --resume --out few --threads 1
 expect 0 'fast: 2 steps' train --preset cifar10-fast --data shapes --side 8 --model wrn-10-1 --batch 8 --iterations 2 --px none \

@@ -418,7 +418,7 @@ static void bad_json_is_refused_with_its_place(void **state) {
         { "\"\xed\xa0\x80\"", "byte 1 is 0xed" },
         { "[[[1]]]", "nested over 2 deep" },
         { "\"\\u0000\"", "\\u0000" },
-        { "[{\"k\":1,\"k\":2}]", "\"k\" is there twice" },
+        { "[{\"k\":1,\"k\":2}]", "duplicate key \"k\"" },
         { "\"\\\\\\u0000\"", "\\u0000" },
         { "\"abc", "not JSON" },
         { "nul", "not JSON" },

@@ -411,8 +411,8 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("adversarial = linf\n", "attack-radius");
     unfit("attack-radius = 0.5\n", "adversarial = linf or l2");
     unfit("sam-from = 0.5\n", "expected sam above 0");
-    unfit("px-loss = bce\npx-margin = 1\n", "bounded");
-    unfit("px = none\npyx-weight = 0\n", "nothing is learned");
+    unfit("px-loss = bce\npx-margin = 1\n", "needs no margin");
+    unfit("px = none\npyx-weight = 0\n", "nothing is learnt");
     unfit("px = none\npxy-weight = 1\n", "needs chains");
     unfit("batch = 1\n", "norm = none");
     unfit("epochs = 0\n", "expected one of them");

@@ -152,7 +152,7 @@ static void a_missing_half_is_an_error_and_the_other_half_is_served(void **state
     assert_int_equal(s.n, 10000);
     set_free(&s);
     refused("cifar10", HALF_TRAIN,
-            "cifar10: no training images (jempp data fetch cifar10 gets it)");
+            "cifar10: no training images (jempp data fetch cifar10 downloads them)");
     refused("cifar10", HALF_TRAIN, "looked for cifar-10-batches-bin/data_batch_1.bin in");
     refused("cifar10", HALF_TRAIN, root);
 }
@@ -167,7 +167,8 @@ static void one_missing_file_is_named(void **state) {
 static void the_python_edition_is_told_apart(void **state) {
     (void)state;
     make_folder("cifar-10-batches-py");
-    refused("cifar10", HALF_TRAIN, "cifar-10-batches-py is its Python edition, which is not read");
+    refused("cifar10", HALF_TRAIN,
+            "cifar-10-batches-py is its Python edition, which is not supported");
 }
 
 static void a_complete_folder_wins_over_an_incomplete_one(void **state) {
@@ -852,7 +853,7 @@ static void a_selection_keeps_the_order_and_refuses_what_is_not_there(void **sta
     assert_int_equal(part.y[2], 2);
     set_free(&part);
     assert_int_equal(set_select(&part, &all, (uint32_t[]){ 0, 3 }, 2, &err), -1);
-    assert_non_null(strstr(err.msg, "picture 3 of 3 asked for"));
+    assert_non_null(strstr(err.msg, "picture 3 of 3 was requested"));
     assert_null(part.arena.head);
     set_free(&all);
 }

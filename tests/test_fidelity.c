@@ -247,7 +247,7 @@ static void a_cache_that_cannot_be_kept_says_why(void **state) {
     Heard h;
     at_home("mv fid kept && touch fid");
     Json *j = fid_json(in_root("bright"), in_root("dark"), &h);
-    const char *line = strstr(h.lines, "not kept for the next time: ");
+    const char *line = strstr(h.lines, "statistics could not be cached: ");
     assert_non_null(line);
     assert_non_null(strstr(line, "/jempp/fid"));
     json_free(j);

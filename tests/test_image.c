@@ -209,7 +209,7 @@ static void other_formats_are_refused_by_their_first_bytes(void **state) {
                   { "[1, 2, 3, 4]", "a JSON file" },
                   { "PK\3\4........", "a zip archive" },
                   { "\x80\2........\0", "a Python pickle" },
-                  { "\1\2\3\4\5\6\7\1\2\3\4\5", "no picture that is known" } };
+                  { "\1\2\3\4\5\6\7\1\2\3\4\5", "not a picture of a known format" } };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
         assert_refused((const uint8_t *)other[i].head, 12, other[i].name);
         assert_refused((const uint8_t *)other[i].head, 12, list);

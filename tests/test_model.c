@@ -355,7 +355,7 @@ static void carried_starts_serve_their_own_kind_alone(void **state) {
                           "start", err));
             const int rc = model_sample(&m, &use, NULL, 3, image, NULL, &why);
             if (rc && fits) fail_msg("%s", why.msg);
-            if (!fits && (!rc || !strstr(why.msg, "carries"))) fail_msg("'%s'", why.msg);
+            if (!fits && (!rc || !strstr(why.msg, "contains"))) fail_msg("'%s'", why.msg);
             model_close(&m);
         }
 }

@@ -321,8 +321,9 @@ static void a_bad_evaluation_is_refused_with_its_place(void **state) {
         { "[0, 2, 5, 3]", "[]", "logpx.hist.out: 4 items", "expected 0" },
         { "[80, 40, 10]", "[80, 40]", "tasks.attack.curves[0].accuracy: 2 items", "expected 3" },
         { "\"norm\": \"linf\"", "\"norm\": 1", "tasks.attack.curves[0].norm", "a string" },
-        { "\"grid.png\"", "\"../../etc/passwd\"", "tasks.samples.files[0]", "no name of a file" },
-        { "\"grid.png\"", "\"/etc/passwd\"", "tasks.samples.files[0]", "no name of a file" },
+        { "\"grid.png\"", "\"../../etc/passwd\"", "tasks.samples.files[0]",
+          "not the name of a file" },
+        { "\"grid.png\"", "\"/etc/passwd\"", "tasks.samples.files[0]", "not the name of a file" },
         { "\"tasks\": {", "\"tasks\": [], \"more\": {", "tasks: found an array", "an object" },
     };
     for (size_t i = 0; i < LEN(CASES); i++) {
@@ -550,7 +551,7 @@ static void fid_stands_beside_the_papers_with_its_weights(void **state) {
     put("eval.json", outside);
     Err why = { 0 };
     assert_null(report_write(dir, "", &why));
-    assert_non_null(strstr(why.msg, "no name of a file here"));
+    assert_non_null(strstr(why.msg, "not the name of a file in this folder"));
     free(html), free(text), free(outside);
 }
 

@@ -71,12 +71,12 @@ expect 1 'a.png: is a PNG picture, expected a model' serve a.png
 expect 1 'a.png: is a PNG picture, expected tensors (.safetensors, .pt)' fid ../ten ../ten --inception a.png
 expect 1 '/dev/null: is a device, expected a picture, a folder, an image set' predict ../run /dev/null
 expect 1 'link: is a broken link, expected a picture' predict ../run link
-expect 1 'best.safetensors: a safetensors file; supported are PNG, JPEG and WebP' predict ../run ../run/best.safetensors
+expect 1 'best.safetensors: is a safetensors file; supported are PNG, JPEG and WebP' predict ../run ../run/best.safetensors
 expect 2 'best.safetensors: is a safetensors file, expected the folder of a run' report ../run/best.safetensors
 expect 2 'predict: argument 2 is empty' predict ../run ''
 
 # ---- predict: one rule for exit codes, a table without rows is none, nothing is left out in silence
-expect 1 'a.gif: a GIF picture; supported are PNG, JPEG and WebP' predict ../run a.gif
+expect 1 'a.gif: is a GIF picture; supported are PNG, JPEG and WebP' predict ../run a.gif
 ! grep -q 'p(y|x)' out || bad "a table of no rows has a header"
 expect 1 '1 of 2 images could not be read' predict ../run a.gif a.png
 grep -q '^a.png ' out || bad "a picture that is there was not answered"
@@ -108,9 +108,9 @@ stopped() {     # stopped WORDS ARG...: what it says after SIGINT
     [ $? = 130 ] || bad "predict after SIGINT does not end with 130"
     grep -qE "$words" out err || bad "predict that was stopped: no '$words'"
 }
-stopped 'stopped: [0-9]+ of 3000 images are done'
-stopped 'stopped: [0-9]+ of at least 3000 images are done' ten
-stopped 's.csv.* [0-9]+ of 3000 images' --out s.csv
+stopped 'stopped after [0-9]+ of 3000 images'
+stopped 'stopped after [0-9]+ of at least 3000 images' ten
+stopped '(s.csv: |stopped after )[0-9]+ of 3000 images' --out s.csv
 
 # Nor does it wait for a picture from standard input that does not come.
 mkfifo never
@@ -119,7 +119,7 @@ sleep 1 && kill -INT $!
 for _ in $(seq 100); do kill -0 $! 2>/dev/null || break; sleep 0.1; done
 kill -KILL $! 2>/dev/null
 wait $!
-[ $? = 130 ] && grep -q 'stopped: 0 of 1 images' err || bad "predict waits for standard input after SIGINT"
+[ $? = 130 ] && grep -q 'stopped after 0 of 1 images' err || bad "predict waits for standard input after SIGINT"
 
 # A disk that is full ends it at once: the last picture, which cannot be read, is not reached.
 echo no >last.png
@@ -157,7 +157,7 @@ expect 2 'page.png: exists and is not a PNG file; --force overwrites it' sample 
 
 # ---- what else a stranger met
 cp "$pictures/cat.png" a.png && cp a.png -- -dash.png
-expect 2 '-dash.png: no such option; ./-dash.png names the file' predict run -dash.png
+expect 2 '-dash.png: no such option; write ./-dash.png for the file' predict run -dash.png
 expect 2 '-x: no such option; options begin with two dashes' predict run -x
 expect 0 '-dash.png ' predict run -- -dash.png
 expect 2 'a.png: is a PNG picture, expected an image set: cifar10, ' eval run --tasks acc --data a.png --out no

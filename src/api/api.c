@@ -139,7 +139,7 @@ static int one_length(const Arg *a, char length[80], Err *err) {
     const OptRow *row = config_row(a->name);
     if (!row || !config_is_length(row) || strtod(a->value, NULL) <= 0) return 0;
     if (length[0] && strcmp(length, a->where) != 0)
-        return err_set(err, ERR_ARG, "%s and %s: both say how long the run is; expected one",
+        return err_set(err, ERR_ARG, "%s and %s: both set the length of the run; expected one",
                        length, a->where);
     snprintf(length, 80, "%s", a->where);
     return 0;
@@ -156,7 +156,7 @@ static int set_layer(JemppOptions *o, int layer, int argc, char **argv, Err *err
             only_files = 1;
         } else if (argv[i][1] != '-') {
             return err_set(err, ERR_ARG,
-                           file_kind(argv[i]) ? "%s: no such option; ./%s names the file"
+                           file_kind(argv[i]) ? "%s: no such option; write ./%s for the file"
                                               : "%s: no such option; options begin with two dashes",
                            argv[i], argv[i]);
         } else {
@@ -400,7 +400,7 @@ static char *data_list_text(const Config *c, Err *err) {
                                                            : "no";
         fprintf(f, "%-14s %-58s %s", info[i].name, info[i].about, half);
         if (info[i].damaged[0])
-            fprintf(f, ": %s in %s is not whole (jempp data fetch %s)", info[i].damaged,
+            fprintf(f, ": %s in %s is incomplete (jempp data fetch %s)", info[i].damaged,
                     info[i].found, info[i].name);
         else if (info[i].found[0]) fprintf(f, ": %s", info[i].found);
         else if (info[i].fetchable) fprintf(f, " (jempp data fetch %s)", info[i].name);

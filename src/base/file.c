@@ -187,7 +187,8 @@ Writer writer_open(const char *path) {
     if (fd >= 0 && !fstat(fd, &s)) w.inode = s.st_ino;
     if (fd >= 0) w.f = fdopen(fd, "wb");
     if (!w.f) {
-        if (errno == EEXIST) err_set(&w.err, ERR_IO, "%s: %s is in the way", w.path, w.tmp);
+        if (errno == EEXIST)
+            err_set(&w.err, ERR_IO, "%s: cannot be written, because %s exists", w.path, w.tmp);
         writer_fail(&w, errno);
         if (fd >= 0) {
             close(fd);
@@ -265,7 +266,7 @@ void writer_cancel(Writer *w) {
         fclose(w->f);
     }
     *w = (Writer){ .failed = 1 };
-    err_set(&w->err, ERR_IO, "writing was given up");
+    err_set(&w->err, ERR_IO, "writing was cancelled");
 }
 
 int file_writable(const char *path, Err *err) {

@@ -124,7 +124,7 @@ static int png_decode(Decoder *d) {
     png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, d, png_failed, png_warned);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     const int rc = info ? png_run(d, png, info)
-                        : err_set(d->err, ERR_MEM, "%s: libpng does not start", d->name);
+                        : err_set(d->err, ERR_MEM, "%s: libpng cannot be initialised", d->name);
     png_destroy_read_struct(&png, &info, NULL);
     return rc;
 }
@@ -236,8 +236,8 @@ static int webp_decode(Decoder *d) {
 
 static int not_supported(const Decoder *d) {
     const char *kind = bytes_kind(d->data, d->n < 512 ? d->n : 512);
-    return err_set(d->err, ERR_DATA, "%s: %s; supported are PNG, JPEG and WebP", d->name,
-                   kind ? kind : "no picture that is known here");
+    return err_set(d->err, ERR_DATA, "%s: is %s; supported are PNG, JPEG and WebP", d->name,
+                   kind ? kind : "not a picture of a known format");
 }
 
 static int decode_any(Decoder *d) {
@@ -320,7 +320,7 @@ static int png_encode(Encoder *e, const Image *im) {
         png_create_write_struct(PNG_LIBPNG_VER_STRING, e, png_write_failed, png_warned);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     const int rc = info ? png_write_run(e, png, info, im)
-                        : err_set(e->err, ERR_MEM, "%s: libpng does not start", e->w.path);
+                        : err_set(e->err, ERR_MEM, "%s: libpng cannot be initialised", e->w.path);
     png_destroy_write_struct(&png, &info);
     return rc;
 }
@@ -383,7 +383,7 @@ int image_write_webp(const Image *frame, int n, int ms, const char *path, Err *e
         enc = WebPAnimEncoderNew(frame[0].w, frame[0].h, &options);
     }
     if (!enc)
-        return err_set(err, ERR_IO, "%s: libwebp does not start (%d x %d)", path, frame[0].w,
+        return err_set(err, ERR_IO, "%s: libwebp cannot be initialised (%d x %d)", path, frame[0].w,
                        frame[0].h);
     WebPData data;
     WebPDataInit(&data);

@@ -69,7 +69,7 @@ static int check_keys_here(const cJSON *object, const char *name, Err *err) {
     int rc = 0;
     for (size_t i = 1; i < n && !rc; i++)
         if (!strcmp(key[i - 1], key[i]))
-            rc = err_set(err, ERR_DATA, "%s: the key \"%s\" is there twice", name, key[i]);
+            rc = err_set(err, ERR_DATA, "%s: duplicate key \"%s\"", name, key[i]);
     free(key);
     return rc;
 }
@@ -324,8 +324,7 @@ char *json_finish(JsonOut *j, size_t *n, Err *err) {
     if (failed) {
         free(text);
         err_set(err, (ErrKind)failed, "%s",
-                failed == ERR_MEM ? "out of memory for JSON text"
-                                  : "JSON text put together wrongly");
+                failed == ERR_MEM ? "out of memory for JSON text" : "JSON text is not well-formed");
         return NULL;
     }
     if (n) *n = bytes;

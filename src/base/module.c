@@ -47,7 +47,7 @@ int module_load(const char *name, const char *symbol, void **function, Err *err)
         *function = dlsym(lib, symbol);
         if (*function) return 0;
         dlclose(lib);
-        return err_set(err, ERR_DEV, "%s does not belong to this program", path);
+        return err_set(err, ERR_DEV, "%s is not a module of this version of jempp", path);
     }
     char list[2 * PATH_MAX];
     size_t n = 0;

@@ -137,8 +137,8 @@ static void extend(Parser *k, PkKind kind, size_t from, size_t to) {
     PkNode *v = k->failed ? NULL : top(k);
     if (!v) return;
     if (v->kind != kind) {
-        fail(k, kind == PK_DICT ? "items are set in what is no dictionary"
-                                : "items are appended to what is no list");
+        fail(k, kind == PK_DICT ? "items are set in something that is not a dictionary"
+                                : "items are appended to something that is not a list");
         return;
     }
     if (kind == PK_DICT && (to - from) % 2) fail(k, "a dictionary with half an item");
@@ -264,7 +264,7 @@ static void call(Parser *k, PkKind kind) {
     PkNode *args = pop(k), *class = k->failed ? NULL : pop(k);
     if (!class) return;
     if (class->kind != PK_CLASS || args->kind != PK_TUPLE) {
-        fail(k, "a call of what is no class");
+        fail(k, "a call of something that is not a class");
         return;
     }
     // a dictionary that remembers its order: its items follow
@@ -284,7 +284,7 @@ static void build(Parser *k) {
     PkNode *state = pop(k), *v = k->failed ? NULL : top(k);
     if (!v) return;
     if (v->kind == PK_OBJECT) v->b = state;
-    else if (v->kind != PK_DICT) fail(k, "a state for what is no object");
+    else if (v->kind != PK_DICT) fail(k, "a state for something that is not an object");
 }
 
 static void persistent(Parser *k) {
@@ -301,7 +301,7 @@ static void memo_put(Parser *k, uint64_t i) {
     PkNode *v = k->failed ? NULL : top(k);
     if (!v) return;
     if (i > k->n / 2) {
-        fail(k, "a memo entry that cannot be");
+        fail(k, "an invalid memo index");
         return;
     }
     k->memo = grown(k, k->memo, &k->cap_memo, (size_t)i + 1, sizeof(PkNode *));
@@ -383,7 +383,7 @@ static void step(Parser *k, int op) {
 
 static PkNode *result(Parser *k) {
     if (k->failed) return NULL;
-    if (k->depth != 1 || k->marks) return fail(k, "it ends with other than one value");
+    if (k->depth != 1 || k->marks) return fail(k, "it does not end with exactly one value");
     return k->stack[0];
 }
 

@@ -35,7 +35,7 @@ static int parse_shape(const St *st, StTensor *t, const Json *j, Err *err) {
             return err_set(err, ERR_DATA, "%s: tensor %s: %zu dimensions, expected at most %d",
                            st->path, t->name, json_count(j), ST_MAX_RANK);
         if (json_u64(m, &t->shape[t->rank++]))
-            return bad(st, t, "shape holds what is not a whole number from 0 to 2^53-1", err);
+            return bad(st, t, "shape has something other than whole numbers from 0 to 2^53-1", err);
     }
     return 0;
 }

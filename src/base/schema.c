@@ -83,7 +83,7 @@ static int array(SchemaReader *r, const Schema *s, const Field *f, void *record,
     int n = 0;
     if (expect(r, p, JSON_ARRAY)) {
         const size_t found = json_count(p->j);
-        if (found > (size_t)most) refuse(r, p, "%zu items, at most %d are taken", found, most);
+        if (found > (size_t)most) refuse(r, p, "%zu items, expected at most %d", found, most);
         else n = (int)found;
     }
     if (!f->like) {
@@ -125,7 +125,7 @@ static const char *read_text(SchemaReader *r, const Place *p) {
     if (!expect(r, p, JSON_STRING)) return "";
     const char *s = json_string(p->j);
     if (strlen(s) > LONGEST) {
-        refuse(r, p, "a string of %zu bytes, at most %d are taken", strlen(s), LONGEST);
+        refuse(r, p, "a string of %zu bytes, expected at most %d", strlen(s), LONGEST);
         return "";
     }
     char *copy = arena_strdup(r->arena, s);

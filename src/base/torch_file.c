@@ -332,7 +332,7 @@ static const ZipEntry *find_pickle(const Zip *z, Err *err) {
         const char *name = z->e[i].name, *slash = strchr(name, '/');
         if (!strcmp(slash ? slash + 1 : name, tail)) return &z->e[i];
     }
-    err_set(err, ERR_DATA, "%s: a zip archive without data.pkl: not a file of PyTorch's", z->path);
+    err_set(err, ERR_DATA, "%s: a zip archive without data.pkl: not a PyTorch file", z->path);
     return NULL;
 }
 
@@ -439,7 +439,7 @@ static int check_stream(Walk *w, const PkNode *number, const PkNode *version, co
     const PkNode *order = pk_get(info, "little_endian");
     if (number->kind != PK_LONG || number->n != sizeof magic ||
         memcmp(number->s, magic, sizeof magic) != 0)
-        return bad(w, "not a file of PyTorch's");
+        return bad(w, "not a PyTorch file");
     if (version->kind != PK_INT || version->i != stream_version)
         return bad(w, "a stream of another version than 1001");
     return order && order->kind == PK_BOOL && order->i ? 0 : bad(w, "not little-endian");

@@ -151,7 +151,7 @@ static void say_stopped(const Job *job, const JemppOptions *o, int from) {
     }
     if (!total) fprintf(stderr, "jempp: stopped before the first image\n");
     else
-        fprintf(stderr, "jempp: stopped: %llu of %s%llu images are done\n",
+        fprintf(stderr, "jempp: stopped after %llu of %s%llu images\n",
                 (unsigned long long)job->sum.images, folders ? "at least " : "", total);
 }
 
@@ -191,8 +191,8 @@ static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
     const int failed = jempp_predict_files(j, o, &ev, &r, &err);
     jempp_terminal_close(&ev);
     if (failed && cli_stopped() && r.total)
-        fprintf(stderr, "jempp: %s is not written: stopped: %llu of %llu images are done\n", out,
-                (unsigned long long)r.images, (unsigned long long)r.total);
+        fprintf(stderr, "jempp: stopped after %llu of %llu images; %s was not written\n",
+                (unsigned long long)r.images, (unsigned long long)r.total, out);
     else if (failed) return cli_fail(&err);
     if (failed) return EXIT_FAILED;
     printf("%s: %llu", out, (unsigned long long)r.images);

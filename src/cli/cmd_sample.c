@@ -34,7 +34,7 @@ static int show(const Jempp *j, const JemppOptions *o, const float *images, int 
     } else if (jempp_write_grid(j, images, n, columns, cli_int(o, "zoom"), out, &err))
         return cli_fail(&err);
     printf("%s: %d images\n", out, n);
-    if (animation[0]) printf("%s: their chains\n", animation);
+    if (animation[0]) printf("%s: animation of the chains\n", animation);
     if (!cli_int(o, "preview") || !isatty(STDOUT_FILENO)) return EXIT_DONE;
     char *text = jempp_preview(j, images, n, columns, terminal_width());
     return cli_print(text, &(JemppErr){ JEMPP_ERR_MEM, "out of memory for a preview" });

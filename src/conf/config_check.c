@@ -49,10 +49,10 @@ static int check_objective(const Config *c, Err *err) {
         return err_set(err, ERR_ARG, "pxy-weight = %g: log p(x,y) needs chains, px other than none",
                        c->pxy_weight);
     if (c->pyx_weight <= 0 && (c->px == PX_NONE || (c->px_weight <= 0 && c->pxy_weight <= 0)))
-        return err_set(err, ERR_ARG, "all weights are 0: nothing is learned");
+        return err_set(err, ERR_ARG, "all weights are 0: nothing is learnt");
     if (c->px_loss == LOSS_BCE && c->px_margin > 0)
         return err_set(err, ERR_ARG,
-                       "px-margin = %g with px-loss = bce: expected 0, since bce is bounded",
+                       "px-margin = %g with px-loss = bce: expected 0, because bce needs no margin",
                        c->px_margin);
     if (c->sam_from > 0 && c->sam <= 0)
         return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",

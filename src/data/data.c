@@ -198,7 +198,7 @@ static FoundSet find_half(const Known *k, Half half, const Places *p) {
 
 static int say_missing(const Known *k, Half half, const Places *p, const FoundSet *f, Err *err) {
     if (f->there)
-        return err_set(err, ERR_IO, "%s: %s is missing in %s (jempp data fetch %s gets it)",
+        return err_set(err, ERR_IO, "%s: %s is missing in %s (jempp data fetch %s downloads it)",
                        k->name, f->missing, f->folder, k->name);
     char list[640] = "", hint[160] = "";
     size_t n = 0;
@@ -208,11 +208,13 @@ static int say_missing(const Known *k, Half half, const Places *p, const FoundSe
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", p->dir[i]);
         if (k->unread && !path_join(other, sizeof other, p->dir[i], k->unread, NULL) &&
             dir_exists(other))
-            snprintf(hint, sizeof hint, "; %s is its Python edition, which is not read", k->unread);
+            snprintf(hint, sizeof hint, "; %s is its Python edition, which is not supported",
+                     k->unread);
     }
-    return err_set(err, ERR_IO,
-                   "%s: no %s images (jempp data fetch %s gets it)%s; looked for %s/%s in %s",
-                   k->name, HALF_NAME[half], k->name, hint, k->folder[0], f->missing, list);
+    return err_set(
+        err, ERR_IO,
+        "%s: no %s images (jempp data fetch %s downloads them)%s; looked for %s/%s in %s", k->name,
+        HALF_NAME[half], k->name, hint, k->folder[0], f->missing, list);
 }
 
 // ---- loading
@@ -345,7 +347,7 @@ int set_select(Set *dst, const Set *src, const uint32_t *index, size_t n, Err *e
     int rc = arena_ok(&dst->arena, src->name, err);
     for (size_t i = 0; !rc && i < n; i++) {
         if (index[i] >= src->n) {
-            rc = err_set(err, ERR_ARG, "%s: picture %u of %zu asked for", src->name, index[i],
+            rc = err_set(err, ERR_ARG, "%s: picture %u of %zu was requested", src->name, index[i],
                          src->n);
             break;
         }

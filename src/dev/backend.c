@@ -15,7 +15,8 @@ static int open_one(Dev *dev, const char *name, const DevOpts *opts, Err *err) {
         BackendModule *fill = NULL;
         if (module_load(name, "jempp_backend", (void **)&fill, err)) return -1;
         if (fill(BACKEND_ABI, sizeof dev->be, &dev->be, err))
-            return err_set(err, ERR_DEV, "jempp-%s.so does not belong to this program", name);
+            return err_set(err, ERR_DEV, "jempp-%s.so is not a module of this version of jempp",
+                           name);
     }
     dev->be.open(dev, opts);
     if (!dev->err.kind) return 0;
@@ -29,7 +30,7 @@ int dev_open(Dev *dev, const char *name, const DevOpts *opts, char note[256], Er
     if (strcmp(name, "auto") != 0) {
         for (const char *const *known = dev_names; *known; known++)
             if (!strcmp(name, *known)) return open_one(dev, name, opts, err);
-        return err_set(err, ERR_ARG, "device '%s' is not known: auto, cpu, cuda or ref", name);
+        return err_set(err, ERR_ARG, "no such device '%s': expected auto, cpu, cuda or ref", name);
     }
     Err why = { 0 };
     for (const char *const *known = dev_names; strcmp(*known, "ref") != 0; known++) {

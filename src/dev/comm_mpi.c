@@ -167,12 +167,12 @@ static int start_mpi(void) {
     int level;
     MPI_Comm here;
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level))
-        return err_set(&mpi.why, ERR_IO, "MPI does not start");
+        return err_set(&mpi.why, ERR_IO, "MPI cannot be initialised");
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &mpi.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &mpi.size);
     if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, mpi.rank, MPI_INFO_NULL, &here))
-        return err_set(&mpi.why, ERR_IO, "MPI cannot tell which ranks share a machine");
+        return err_set(&mpi.why, ERR_IO, "MPI cannot find out which ranks share a machine");
     MPI_Comm_rank(here, &mpi.local_rank);
     MPI_Comm_size(here, &mpi.local_size);
     MPI_Comm_free(&here);

@@ -36,7 +36,7 @@ static int partial_of(Dev *dev, const Tensor *t, Partial *p) {
     const Cpu *cpu = cpu_of(dev);
     const size_t blocks = (size_t)blocks_of(t, L);
     if (cpu->n_partial < cpu_partial(t, L)) {
-        err_set(&dev->err, ERR_DEV, "a norm of %dx%dx%dx%d, a size that was never asked for", t->n,
+        err_set(&dev->err, ERR_DEV, "a norm of %dx%dx%dx%d, a size that was not prepared", t->n,
                 t->c, t->h, t->w);
         return 0;
     }

@@ -132,8 +132,9 @@ static int read_earlier(Evaluation *e, Err *err) {
     if (results_read(r, e->file, err)) return -1;
     if (r->there && !strcmp(r->md5, e->md5)) {
         if (!r->data[0] || !strcmp(r->data, e->data)) return 0;
-        return err_set(err, ERR_ARG, "%s: has results on %s; --out says where those on %s go",
-                       e->file, r->data, e->data);
+        return err_set(err, ERR_ARG,
+                       "%s: has results on %s; expected another --out for those on %s", e->file,
+                       r->data, e->data);
     }
     results_free(r);
     return 0;

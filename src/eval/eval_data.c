@@ -111,7 +111,8 @@ int check_temperature(Evaluation *e, Err *err) {
 int eval_check_test(const Evaluation *e, Err *err) {
     if (e->use->split == SPLIT_VALID) {
         if (e->use->data[0])
-            return err_set(err, ERR_ARG, "--split valid: the run's own images: expected no --data");
+            return err_set(err, ERR_ARG,
+                           "--split valid: evaluates the run's own images: expected no --data");
         if (e->use->temperature)
             return err_set(err, ERR_ARG,
                            "--split valid: a temperature is fitted on these images and must be "

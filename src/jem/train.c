@@ -249,7 +249,7 @@ int trainer_same(Trainer *t, Err *err) {
             c->agreed = 1;
             rc = err_set(err, ERR_DEV,
                          "rank %d no longer has the same weights as rank 0 (before step %llu): "
-                         "faulty memory, or a fault of this program",
+                         "faulty memory, or a bug in jempp",
                          r, (unsigned long long)t->step);
         }
     free(all);

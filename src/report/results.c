@@ -218,7 +218,8 @@ static int check_files(const void *r, char why[SCHEMA_WHY]) {
     for (int i = 0; i < s->n_file; i++) {
         const char *name = s->file[i];
         if (is_file_here(name)) continue;
-        return snprintf(why, SCHEMA_WHY, "files[%d]: '%.80s' is no name of a file here", i, name);
+        return snprintf(why, SCHEMA_WHY,
+                        "files[%d]: '%.80s' is not the name of a file in this folder", i, name);
     }
     return 0;
 }
@@ -267,7 +268,8 @@ static const Field IMAGES_FIELDS[] = {
 static int check_nearest(const void *r, char why[SCHEMA_WHY]) {
     const char *name = ((const FidImages *)r)->nearest;
     if (is_file_here(name) || !name[0]) return 0;
-    return snprintf(why, SCHEMA_WHY, "nearest: '%.80s' is no name of a file here", name);
+    return snprintf(why, SCHEMA_WHY, "nearest: '%.80s' is not the name of a file in this folder",
+                    name);
 }
 static const Schema IMAGES = SCHEMA_CHECKED(IMAGES_FIELDS, FidImages, check_nearest);
 

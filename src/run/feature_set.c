@@ -152,7 +152,7 @@ int feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, con
     if (cache) none = (Err){ 0 };                            // that of a damaged cache was told
     if (comm_rank(f->comm)) return 0;
     if (cache && !write_cache(s, path, &none)) return 0;
-    snprintf(line, sizeof line, "statistics are not kept for the next time: %s", none.msg);
+    snprintf(line, sizeof line, "statistics could not be cached: %s", none.msg);
     tell_line(ev, line);
     return 0;
 }
@@ -186,8 +186,8 @@ static int read_statistics(FeatureSet *s, Zip *z, Err *err) {
 
 int feature_statistics(FeatureSet *s, const char *path, const Events *ev, Err *err) {
     Zip z;
-    tell_line(ev, "warning: statistics of other programs may come from another resize, which moves "
-                  "FID a little");
+    tell_line(ev, "warning: statistics from other programs may be based on another resize, which "
+                  "shifts FID");
     *s = (FeatureSet){ 0 };
     if (zip_open(&z, path, err)) return -1;
     snprintf(s->about, sizeof s->about, "%.500s, statistics", path);

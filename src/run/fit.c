@@ -237,7 +237,7 @@ static int check_length(const TrainRun *r, Err *err) {
                        ": expected no fewer",
                        done, (double)done / (double)r->t.per_epoch, r->total);
     if (over || (!timed && done == r->total))
-        run_say(r, "note: the run was complete; a larger --%s with --resume makes it longer",
+        run_say(r, "note: the run was complete; a larger --%s with --resume extends it",
                 timed               ? "minutes"
                 : r->cfg.iterations ? "iterations"
                                     : "epochs");

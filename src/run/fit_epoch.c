@@ -172,7 +172,7 @@ static void note_margin(TrainRun *r) {
         run_say(r,
                 "note: in %" PRIu64 " of the last %" PRIu64
                 " steps f(x) - f(x_q) exceeded --px-margin: the classifier learns, p(x) hardly "
-                "does; --sam 2, more --steps or an earlier end may keep samples good",
+                "does; --sam 2, more --steps or a shorter run may keep the samples good",
                 r->over_margin, r->counted);
     r->over_margin = r->counted = 0;
 }

@@ -86,6 +86,6 @@ double run_fid(TrainRun *r) {
     Err why = { 0 };
     if (!measure(r, &fid, &why)) return fid;
     run_fid_close(r);
-    if (!stop_asked(r->ev)) run_say(r, "note: no FID this time: %s", why.msg);
+    if (!stop_asked(r->ev)) run_say(r, "note: FID could not be computed: %s", why.msg);
     return NAN;
 }

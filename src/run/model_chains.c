@@ -58,14 +58,14 @@ static int starts_from_images(Sampler *s, Model *m, StartKind kind, const Set *s
 static int starts_from_model(Sampler *s, Model *m, StartKind kind, const Events *ev, Err *err) {
     if (!m->n_group)
         return err_set(err, ERR_DATA,
-                       "%s: carries no chain starts and its training images (%s) are not found; "
-                       "--data-dir says where they are, --start uniform does without",
+                       "%s: contains no chain starts, and its training images (%s) are not found; "
+                       "name their folder with --data-dir, or use --start uniform",
                        m->path, m->cfg.data);
     const int gaussian = m->n_group == 1;
     if (gaussian != (kind == START_GAUSSIAN))
         return err_set(err, ERR_ARG,
-                       "%s: carries chain starts for --start %s alone, and its training images "
-                       "(%s) are not found; --data-dir says where they are",
+                       "%s: contains chain starts for --start %s only, and its training images "
+                       "(%s) are not found; name their folder with --data-dir",
                        m->path, gaussian ? "gaussian" : "informative", m->cfg.data);
     char line[128];
     snprintf(line, sizeof line,

@@ -72,7 +72,7 @@ static int open_source(Source *s, const Model *m, const char *const *name, int n
                        Err *err) {
     int rc;
     if (!strcmp(*name, "-"))
-        return err_set(err, ERR_ARG, "-: a picture from standard input goes without --out");
+        return err_set(err, ERR_ARG, "- (standard input) cannot be used with --out");
     if (file_exists(*name)) return open_files(s, name, n, err) ? -1 : (int)s->n;
     if (dir_exists(*name)) rc = list_pictures(&s->arena, *name, &s->path, &s->n, ev, err);
     else if (file_kind(*name))

@@ -57,7 +57,7 @@ void answer_error(const Http *http, HttpRequest *r, int status, const char *fmt,
 void answer_not_allowed(const Http *http, HttpRequest *r, const char *allow) {
     JsonOut j = { 0 };
     char text[100];
-    snprintf(text, sizeof text, "%.40s is not possible here", r->method);
+    snprintf(text, sizeof text, "the method %.40s is not allowed here", r->method);
     answer_begin(&j);
     json_put_string(&j, "error", text);
     finish(http, r, 405, allow, &j);

@@ -186,7 +186,7 @@ int guard_check(const Guard *g, const HttpRequest *r, const char *token, Err *er
     if ((origin && !same) ||
         (r->fetch_site && strcmp(r->fetch_site, "same-origin") != 0 &&
          strcmp(r->fetch_site, "none") != 0 && strcmp(r->method, "GET") != 0)) {
-        err_set(err, ERR_ARG, "Origin: requests of other pages are refused");
+        err_set(err, ERR_ARG, "Origin: requests from other sites are refused");
         return 403;
     }
     if (has_token(g, r, token)) return 0;

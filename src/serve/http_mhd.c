@@ -447,5 +447,5 @@ int jempp_http(size_t opts_size, Http *h, const HttpOpts *o, const HttpApp *app,
     if (s->daemon) return 0;
     close(fd);
     server_close(h);
-    return err_set(err, ERR_IO, "libmicrohttpd does not start");
+    return err_set(err, ERR_IO, "libmicrohttpd cannot be started");
 }

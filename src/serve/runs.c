@@ -366,7 +366,7 @@ void runs_handle(Runs *r, HttpRequest *q) {
     if (room) r->inbox[r->n_inbox++] = q;
     pthread_cond_signal(&r->wake);
     pthread_mutex_unlock(&r->lock);
-    if (!room) answer_error(r->http, q, 503, "too many requests wait");
+    if (!room) answer_error(r->http, q, 503, "too many requests are waiting");
 }
 
 // ---- the thread -------------------------------------------------------------------------------
@@ -409,7 +409,7 @@ static void *follow_runs(void *ctx) {
         pthread_mutex_unlock(&r->lock);
         if (!ending && now_seconds() - r->polled >= POLL) poll_runs(r);
         for (int i = 0; i < n; i++) {
-            if (ending) answer_error(r->http, batch[i], 503, "the server ends");
+            if (ending) answer_error(r->http, batch[i], 503, "the server is shutting down");
             else answer_one(r, batch[i]);
         }
         if (ending) break;

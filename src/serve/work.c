@@ -379,7 +379,8 @@ static void sample(Work *w, Job *job) {
         if (c.late || ending(w)) {
             err = (Err){ 0 };
             err_set(&err, ERR_IO,
-                    c.late ? "the chains took more than %.0f seconds" : "the server ends",
+                    c.late ? "the chains took more than %.0f seconds"
+                           : "the server is shutting down",
                     CHAIN_SECONDS);
         }
         if (!strncmp(err.msg, "--", 2)) memmove(err.msg, err.msg + 2, strlen(err.msg + 2) + 1);
@@ -397,7 +398,7 @@ static void sample(Work *w, Job *job) {
 
 static void refuse(Work *w, Job **batch, int n) {
     Err err = { 0 };
-    err_set(&err, ERR_IO, "the server ends");
+    err_set(&err, ERR_IO, "the server is shutting down");
     for (int i = 0; i < n; i++) {
         fail_chains(&(Chains){ .w = w, .job = batch[i] }, 503, &err);
         free(batch[i]);
@@ -500,7 +501,8 @@ void work_handle(Work *w, HttpRequest *q, const Target *t, const char *what) {
     pthread_cond_signal(&w->wake);
     pthread_mutex_unlock(&w->lock);
     if (!status) return;
-    if (status == 429) answer_error(w->http, q, 429, "too many of your requests wait; try again");
+    if (status == 429)
+        answer_error(w->http, q, 429, "too many of your requests are waiting; try again");
     else answer_error(w->http, q, 503, "the server is busy; try again");
     free(job);
 }
