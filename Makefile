@@ -337,19 +337,19 @@ clean:
 
 help:
 	@echo "make              the program and its modules, in build/"
-	@echo "make test         every test; TESTS=\"test_ops check_layers\" picks some"
+	@echo "make test         every test; TESTS=\"test_ops check_layers\" selects some"
 	@echo "make asan|poison  the same tests with sanitizers and new device memory full of NaN | the latter alone"
 	@echo "make tsan         the tests of the thread that writes checkpoints, with the thread sanitizer"
 	@echo "make page         the live page in a headless chromium; screenshots in build/page"
-	@echo "make fuzz         every reader of files on made-up ones, T=10 seconds each; READERS=\"png idx\" picks some"
+	@echo "make fuzz         fuzzes every reader of files, T=10 seconds each; READERS=\"png idx\" selects some"
 	@echo "make arm64        cross-compiles; the tests of the reference device under qemu"
-	@echo "make cov          the same tests, then the lines they reached, file by file"
+	@echo "make cov          the same tests, and their line coverage, file by file"
 	@echo "make bench        speed of ops and whole iterations; BENCH=\"--model wrn-28-10\" are its options"
 	@echo "make bench-torch  our step and inference against PyTorch's; MODEL= BATCH= STEPS= PYTHON="
-	@echo "make demo         trains a small model in minutes and shows what it makes"
+	@echo "make demo         trains a small model in minutes and shows its samples"
 	@echo "make lint|format  style and static checks | reformat the .c files"
 	@echo "make install      to PREFIX (now $(PREFIX)), under DESTDIR; make uninstall"
-	@echo "make bundle       a folder for machines without these libraries; DEVICE=cuda or cpu: that one alone"
+	@echo "make bundle       a folder for machines without these libraries; DEVICE=cuda or cpu: with that device only"
 	@echo "make wheel        the Python package with the CPU device, in build/dist/; pip install . builds the same"
 	@echo "make deb          Debian packages, in build/deb/"
 	@echo "make clean        removes build/"
@@ -360,7 +360,7 @@ Q := $(if $(V),,@)
 MISSING := $(if $(filter clean help lint format arm64 uninstall,$(MAKECMDGOALS)),,$(shell for p in $(PACKAGES); do $(PKG_CONFIG) --exists $$p || echo $$p; done))
 $(if $(MISSING),$(error missing: $(MISSING). ./make.sh installs what is needed))
 
-# Files that change with their text alone: what depends on one is made anew when the text changes.
+# Files that change with their text alone: what depends on one is made again when the text changes.
 define text_rule
 $(OBJ)/$(1): FORCE
 	@mkdir -p $$(@D); echo '$(2)' | cmp -s - $$@ || echo '$(2)' > $$@

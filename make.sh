@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make.sh [target or VARIABLE=value ...] - installs the Debian packages that are missing for these
-# targets, then calls make with them. Where there is no apt-get it says what is needed and goes on.
-# make.sh --packages prints what building needs.
+# targets, then calls make with them. Without apt-get it lists the required packages instead.
+# make.sh --packages prints the packages that building needs.
 set -eu
 cd "$(dirname "$0")"
 
@@ -36,9 +36,9 @@ if command -v apt-get >/dev/null; then
         $as_root apt-get update -qq &&
             $as_root env DEBIAN_FRONTEND=noninteractive \
                 apt-get install -y -qq --no-install-recommends $missing >/dev/null ||
-            echo "that failed; going on with what is here"
+            echo "installing packages failed; building with what is installed"
     fi
 else
-    echo "no apt-get here; these are needed, under the names they have in Debian:" $packages
+    echo "no apt-get on this system; the required packages, by their names in Debian:" $packages
 fi
 exec make -j"$(nproc)" "$@"

@@ -91,7 +91,7 @@ is_json bench --inference --json
 expect 0 'run: 12 steps' train $net --data shapes --iterations 12 --batch 16 --steps 2 --px shared --buffer 64 \
     --train-images 200 --valid-images 100 --warmup 5 --threads 1 --out run
 expect 0 '3x16x16 images' info run
-expect 0 'options of its training' info run
+expect 0 'training options' info run
 expect 0 '"options"' info run --json
 is_json info run --json
 expect 0 'grid.png: 3 images' sample run --count 3 --steps 2 --out grid.png --no-preview --threads 1

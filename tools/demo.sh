@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo.sh [OPTION...] - trains a small model in minutes and shows what it makes; options are those of jempp
+# demo.sh [OPTION...] - trains a small model in minutes and shows its samples; options are those of jempp
 # train. OUT is the folder, else runs/demo-DATE; JEMPP the program, else build/jempp.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,14 +9,13 @@ said=$(mktemp) && trap 'rm -f "$said"' EXIT
 
 data=
 if ! "$jempp" data check fashion-mnist >/dev/null 2>&1; then
-    echo "Fashion-MNIST is not here (Debian has it as dataset-fashion-mnist): drawn shapes take its place"
+    echo "Fashion-MNIST was not found (Debian package dataset-fashion-mnist); training on synthetic shapes instead"
     data="--data shapes --side 28"
 fi
 # shellcheck disable=SC2086
 "$jempp" train --preset demo $data --out "$out" "$@" | tee "$said"
 
-# The same chains, before and after: a column is a class, and what stands where starts.png has a start is
-# what became of it.
+# The same chains before and after, one column per class: a sample has the position of its start.
 "$jempp" sample "$out" --from starts --count 100 --columns 10 --no-preview --out "$out/samples/starts.png"
 "$jempp" sample "$out" --count 100 --columns 10 --out "$out/samples/samples.png" \
     --animation "$out/samples/chains.webp"

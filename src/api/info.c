@@ -92,7 +92,7 @@ static void put_bytes(FILE *f, const char *name, size_t bytes, const char *note)
 }
 
 static void put_ops(FILE *f, const Net *net) {
-    fprintf(f, "  op  what                              parameters       MMAC\n");
+    fprintf(f, "  op  operation                         parameters       MMAC\n");
     for (int i = 0; i < net->n_op; i++) {
         char what[64];
         op_describe(net, &net->op[i], what, sizeof what);
@@ -107,15 +107,15 @@ static void put_memory(FILE *f, const Info *in, const Config *c) {
     const size_t w = in->net.n_w * sizeof(real);
     fprintf(f, "\nmemory, batch %d%s, %s\n", in->rows, c->ranks ? " per rank" : "",
             in->on_device ? in->device : "plain fp32 layout");
-    put_bytes(f, "weights", w, "  (gradients and SGD's momentum: as much each)");
+    put_bytes(f, "weights", w, "  (and as much each for gradients and momentum)");
     for (int i = 0; i < N_MODES; i++) put_bytes(f, MODES[i].name, in->bytes[i], "");
     if (!in->on_device) return;
     put_bytes(f, "convolution scratch", in->dev.scratch_bytes, "");
     put_bytes(f, "packed weights", in->dev.packed_bytes, "");
 }
 
-// What a rank sends, and as much receives, in one step: sums travel as shares to those who add them
-// up, and back; finished chains go from each to all others.
+// Bytes that a rank sends, and receives, in one step: an all-reduce sends each share to the rank
+// that sums it, and the sums back; finished chains go from each rank to all others.
 typedef struct {
     size_t gradients, chains, statistics, buffer;
 } Exchange;
@@ -132,7 +132,7 @@ static void put_exchange(FILE *f, const Info *in, const Config *c) {
     const Exchange e = exchange_of(in, c);
     put_bytes(f, "finished chains", e.buffer, "  (of all ranks, for the replay buffer)");
     fprintf(f, "\nsent per rank and step, %d ranks, batch %d\n", c->ranks, c->batch);
-    put_bytes(f, "gradients", e.gradients, "  (with SAM twice)");
+    put_bytes(f, "gradients", e.gradients, "  (twice with SAM)");
     put_bytes(f, "finished chains", e.chains, "");
     put_bytes(f, "running statistics", e.statistics, "");
 }
@@ -169,9 +169,7 @@ static void put_file(FILE *f, const Info *in) {
     if (!isnan(m->threshold))
         fprintf(f, "  %-16s %.4g (out of distribution: log p(x) + c below it)\n", "threshold",
                 (double)m->threshold);
-    else
-        fprintf(f, "  %-16s none: images are not classed as in or out of distribution\n",
-                "threshold");
+    else fprintf(f, "  %-16s none: OOD images are not detected\n", "threshold");
     if (m->n_group)
         fprintf(f, "  %-16s a Gaussian of rank %d%s\n", "chain starts", m->rank,
                 m->n_group > 1 ? " per class" : "");
@@ -180,7 +178,7 @@ static void put_file(FILE *f, const Info *in) {
 
 static void put_record(FILE *f, const Config *record) {
     char *options = config_dump(record, CMD_TRAIN);
-    if (options) fprintf(f, "\noptions of its training\n%s", options);
+    if (options) fprintf(f, "\ntraining options\n%s", options);
     free(options);
 }
 

@@ -102,8 +102,8 @@ static void put_tasks(const Printout *t) {
     for (int i = 0; i < r->attack.n_curve; i++) put_curve(t->f, &r->attack.curve[i]);
     if (r->samples.run.there) {
         put_heading(t, TASK_SAMPLES, r->samples.n, "");
-        fprintf(t->f, "  %d sheets of samples from %s chains\n", r->samples.n_file,
-                r->samples.from);
+        fprintf(t->f, "  %d sheets of samples from %s\n", r->samples.n_file,
+                strcmp(r->samples.from, "fresh") ? "the replay buffer" : "fresh chains");
     }
     if (r->speed.run.there) put_heading(t, TASK_SPEED, r->speed.n, "");
     put_metrics(t, TASK_SPEED);
