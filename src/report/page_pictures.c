@@ -42,7 +42,7 @@ const char *page_class(const Page *p, const char *name) {
     return p->r.eval.class_name[c];
 }
 
-// What a grid shows, as far as its name tells, and the name.
+// What a grid shows, where its name is a known one, and the name.
 static void put_caption(const Page *p, const char *name) {
     static const char *const KNOWN[][2] = {
         { "best-px.png", "highest p(x)" },
@@ -52,7 +52,7 @@ static void put_caption(const Page *p, const char *name) {
         { "samples.png", "uncurated samples" },
         { "classes.png", "class-conditional samples, one row per class" },
         { "starts.png", "chain starts" },
-        { "centres.png", "class centres" },
+        { "centres.png", "class means" },
         { "nearest-buffer.png", "samples of the replay buffer, above the three training images "
                                 "nearest to each (pixels)" },
         { "nearest-fresh.png",

@@ -207,7 +207,7 @@ export class Density {
     }
     this.drawing.replaceChildren(...all);
     this.legend.replaceChildren(make("b", {}, "log p(x)"), make("span", {}, `this picture ${short(score)}`),
-      make("span", {}, known ? "among validation images" : "the model file has no histogram"),
+      make("span", {}, known ? "compared with validation images" : "the model has no scores of validation images"),
       ...(threshold == null ? [] : [make("span", {}, `unfamiliar below ${short(threshold)}`)]));
     this.drawing.setAttribute("aria-label", `log p(x) of this picture is ${short(score)}; pictures below ${short(threshold)} are unfamiliar`);
   }

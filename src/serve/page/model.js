@@ -133,7 +133,7 @@ export class Model {
     show($("draw-alert"), "");
     $("draw-stop").hidden = false;
     $("draw-start").disabled = true;
-    $("draw-status").textContent = "Waiting for its turn.";
+    $("draw-status").textContent = "Waiting for other requests.";
     const ask_for = { count: +$("draw-count").value, seed: Math.floor(Math.random() * 1e9) };
     if ($("draw-class").value) ask_for.class = $("draw-class").value;
     try {
@@ -148,9 +148,9 @@ export class Model {
   }
 
   event(name, e) {
-    if (name === "queued") $("draw-status").textContent = e.ahead ? `Waiting: ${e.ahead} before it.` : "Starting.";
+    if (name === "queued") $("draw-status").textContent = e.ahead ? `Waiting for ${e.ahead} other request${e.ahead === 1 ? "" : "s"}.` : "Starting.";
     if (name === "fitting") {
-      $("draw-status").textContent = `First chains, to fit the length of steps to this model: ${e.step + 1} of 24.`;
+      $("draw-status").textContent = `Fitting the length of steps to this model: step ${e.step + 1} of 24.`;
       $("draw-body").hidden = false;
       $("draw-image").src = e.image;
     }
