@@ -16,7 +16,6 @@
 #include "serve/follow.h"
 #include "serve/guard.h"
 #include "serve/queue.h"
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,14 +49,9 @@ static size_t cut(const uint8_t **data, size_t *n, const uint8_t **piece) {
     return len;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
 static const char *fresh_folder(void) {
     static char dir[64];
-    if (dir[0]) nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    if (dir[0]) dir_remove(dir);
     else snprintf(dir, sizeof dir, "/dev/shm/jempp-fuzz-%d", (int)getpid());
     dir_make(dir, NULL);
     return dir;

@@ -2,7 +2,6 @@
 #include "data/data.h"
 #include "base/file.h"
 #include "base/image.h"
-#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,11 +22,6 @@ static const char *in_root(const char *name) {
     return p;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
 static int make_root(void **state) {
     (void)state;
     strcpy(root + strlen(root) - 6, "XXXXXX");
@@ -38,7 +32,7 @@ static int make_root(void **state) {
 
 static int remove_root(void **state) {
     (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return dir_remove(root);
 }
 
 static const char *named(const char *kind, const char *path) {

@@ -14,7 +14,6 @@
 #include "run/train_log.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
@@ -109,13 +108,6 @@ WRAP_READ(int, gzread, (void *f, void *p, unsigned n), (f, p, n))
 static char root[64], pictures[96], run_dir[96], spare[96], model[96];
 static const char *device = "ref", *cadence = "5";          // the latter: minutes
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
-static void remove_all(const char *path) { nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS); }
-
 static int make_root(void **state) {
     (void)state;
     snprintf(root, sizeof root, "/tmp/jempp-faults-%d", (int)getpid());
@@ -139,7 +131,7 @@ static int make_root(void **state) {
 
 static int remove_root(void **state) {
     (void)state;
-    remove_all(root);
+    dir_remove(root);
     return 0;
 }
 
@@ -237,7 +229,7 @@ static void nothing_half_written_in(const char *dir) {
 
 static void copy_all(const char *from, const char *to) {
     char command[256];
-    remove_all(to);
+    dir_remove(to);
     snprintf(command, sizeof command, "cp -r %s %s", from, to);
     assert_int_equal(system(command), 0);
 }
@@ -251,7 +243,7 @@ static void set_up_without_memory(void) {
     long at = 0;
     do {
         JemppErr err = { 0 };
-        remove_all(run_dir);
+        dir_remove(run_dir);
         arm(MEMORY, at += EVERY, 0);
         check(train(1, 0, 1, &err), &err, "set-up", at);
     } while (fired);
@@ -282,7 +274,7 @@ static void every_allocation_of_a_set_up_of_the_cpu_may_fail(void **state) {
 static void every_allocation_of_a_resumed_run_may_fail(void **state) {
     (void)state;
     long at = 0;
-    remove_all(run_dir);
+    dir_remove(run_dir);
     train_ok(2, 0);
     do {
         JemppErr err = { 0 };
@@ -297,7 +289,7 @@ static void every_allocation_of_a_resumed_run_may_fail(void **state) {
 static void every_allocation_in_using_a_model_may_fail(void **state) {
     (void)state;
     long at = 0;
-    remove_all(run_dir);
+    dir_remove(run_dir);
     train_ok(2, 0);
     char best[128];
     snprintf(best, sizeof best, "%s/best.safetensors", run_dir);
@@ -344,7 +336,7 @@ static void every_allocation_in_reading_pytorchs_files_may_fail(void **state) {
 static void every_call_that_writes_a_checkpoint_may_fail(void **state) {
     (void)state;
     const int thorough = getenv("JEMPP_FAULTS") != NULL;    // the long form
-    remove_all(run_dir);
+    dir_remove(run_dir);
     train_ok(1, 0);
     copy_all(run_dir, spare);
     for (int stay = 0; stay < 2; stay++) {
@@ -370,7 +362,7 @@ static void every_call_that_writes_a_checkpoint_may_fail(void **state) {
 static void a_slow_disk_does_not_keep_a_run_from_its_steps(void **state) {
     (void)state;
     enum { STEPS = 32, SYNC_MS = 50, EPOCH = 4 };           // an epoch: steps
-    remove_all(run_dir);
+    dir_remove(run_dir);
     cadence = "0.003";                                      // 180 ms
     sync_ms = SYNC_MS;
     syncs = syncs_elsewhere = 0;
@@ -390,7 +382,7 @@ static void a_run_that_cannot_begin_leaves_nothing_half_written(void **state) {
     long at = 0;
     do {
         JemppErr err = { 0 };
-        remove_all(run_dir);
+        dir_remove(run_dir);
         arm(FILES, ++at, 0);
         const int rc = train(1, 0, 1, &err);
         check(rc, &err, "beginning", at);
@@ -426,7 +418,7 @@ static void a_log_that_cannot_be_written_waits_for_room(void **state) {
     TrainLog log = { 0 };
     struct rlimit all, few;
     struct stat st;
-    remove_all(run_dir);
+    dir_remove(run_dir);
     OK(dir_make(run_dir, err));
     OK(train_log_open(&log, run_dir, 0, err));
     add_rows(&log, 3);
@@ -504,7 +496,7 @@ static void a_checkpoint_may_shrink_while_it_is_read(void **state) {
     (void)state;
     char last[128];
     snprintf(last, sizeof last, "%s/last.safetensors", run_dir);
-    remove_all(run_dir);
+    dir_remove(run_dir);
     train_ok(1, 0);
     copy_all(run_dir, spare);
     long at = 0;

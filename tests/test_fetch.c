@@ -3,7 +3,6 @@
 #include "base/md5.h"
 #include "base/sha256.h"
 #include "data/fetch.h"
-#include <ftw.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,15 +24,6 @@ static const char *in_root(const char *name) {
     char *p = path[turn++ % 4];
     snprintf(p, sizeof path[0], "%s/%s", root, name);
     return p;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
-static int remove_tree(const char *path) {
-    return dir_exists(path) ? nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) : 0;
 }
 
 static int start_server(void **state) {
@@ -61,13 +51,13 @@ static int stop_server(void **state) {
     (void)state;
     kill(server, SIGTERM);
     waitpid(server, NULL, 0);
-    return remove_tree(root);
+    return dir_remove(root);
 }
 
 static int clean(void **state) {
     (void)state;
     unlink(in_root("served/log"));
-    return remove_tree(in_root("data"));
+    return dir_remove(in_root("data"));
 }
 
 static void need_server(void) {
@@ -383,7 +373,7 @@ static void archives_with_other_contents_are_refused(void **state) {
         refused(&f, url_of(path), bad[i][1]);
         assert_false(file_exists(in_root("data/set/names.txt")));
         assert_false(file_exists(in_root("data/set/names.txt.tmp")));
-        assert_int_equal(remove_tree(in_root("data")), 0);
+        assert_int_equal(dir_remove(in_root("data")), 0);
     }
 }
 

@@ -8,7 +8,6 @@
 #include "base/safetensors.h"
 #include "jempp.h"
 #include "run/feature_set.h"
-#include <ftw.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -96,14 +95,9 @@ static int make_root(void **state) {
     return make_weights(in_root("weights.safetensors"));
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
 static int remove_root(void **state) {
     (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return dir_remove(root);
 }
 
 static void need_cpu(void) {

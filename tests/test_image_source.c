@@ -4,7 +4,6 @@
 #include "base/image.h"
 #include "base/npz.h"
 #include "data/image_source.h"
-#include <ftw.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -18,11 +17,6 @@ static const char *in_root(const char *name) {
     return p;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st, (void)type, (void)ftw;
-    return remove(path);
-}
-
 static int make_root(void **state) {
     (void)state;
     return mkdtemp(root) ? 0 : -1;
@@ -30,7 +24,7 @@ static int make_root(void **state) {
 
 static int remove_root(void **state) {
     (void)state;
-    return nftw(root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    return dir_remove(root);
 }
 
 // A picture whose pixels count up from `first`: red, green, blue of the first pixel, then the next.

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -85,6 +86,16 @@ int dir_make_inside(const char *path, Err *err) {
     if (!lstat(path, &s) && S_ISLNK(s.st_mode))
         return err_set(err, ERR_DATA, "%s: a link, expected a folder", path);
     return dir_make(path, err);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+int dir_remove(const char *path) {
+    enum { OPEN_AT_ONCE = 16 };
+    return dir_exists(path) ? nftw(path, remove_one, OPEN_AT_ONCE, FTW_DEPTH | FTW_PHYS) : 0;
 }
 
 void *file_change(const char *path, const char *mode, Err *err) {

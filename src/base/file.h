@@ -10,6 +10,8 @@ int file_read(const char *path, size_t max, char **data, size_t *n, Err *err);
 int file_exists(const char *path);
 int dir_exists(const char *path);
 int dir_make(const char *path, Err *err);                    // with its parents; existing is fine
+// With all that is in it, if it is there; links are removed, not followed. Nonzero: some is left.
+int dir_remove(const char *path);
 // The same for one below a folder that others may have made: a link is refused.
 int dir_make_inside(const char *path, Err *err);
 // A file of such a folder that is changed in place, and made where it is missing, as a FILE; mode

@@ -7,7 +7,6 @@
 #include "eval/task.h"
 #include "report/report.h"
 #include <errno.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +79,6 @@ static int choose_scratch(Evaluation *e, Err *err) {
     snprintf(e->dir, sizeof e->dir, "%.400s/jempp-rank-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(e->dir)) return err_set(err, ERR_IO, "%s: %s", e->dir, strerror(errno));
     return run_path(e->file, e->dir, RUN_EVAL, err);
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at) {
-    (void)st, (void)kind, (void)at;
-    return remove(path);
 }
 
 static int choose_folder(Evaluation *e, Err *err) {
@@ -273,7 +267,7 @@ char *eval_text(Model *m, const Config *use, const Events *ev, Err *err) {
     char *text = rc ? NULL : finish(e, err);
     if (rc) comm_quiet(m->comm, err);
     if (rc && e->new_dir) (void)rmdir(e->dir);              // where nothing was written
-    if (comm_rank(m->comm) && e->dir[0]) (void)nftw(e->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    if (comm_rank(m->comm) && e->dir[0]) (void)dir_remove(e->dir);
     eval_close(e);
     free(e);
     return text;
