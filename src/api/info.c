@@ -220,17 +220,6 @@ static void json_file(JsonOut *j, const Info *in) {
     json_put_int(j, "chain_start_rank", m->rank);
 }
 
-static void json_options(JsonOut *j, const Config *record) {
-    json_open_object(j, "options");
-    for (int i = 0; i < config_n_rows; i++) {
-        char value[1100];
-        if (!(config_rows[i].commands & CMD_TRAIN) || config_rows[i].type == T_FILE) continue;
-        config_value(record, &config_rows[i], value, sizeof value);
-        json_put_string(j, config_rows[i].name, value);
-    }
-    json_close(j);
-}
-
 static char *as_json(const Info *in, const Config *c, Err *err) {
     const Net *net = &in->net;
     JsonOut j = { .indent = 2 };
@@ -264,7 +253,7 @@ static char *as_json(const Info *in, const Config *c, Err *err) {
         json_put_uint(&j, "statistics", e.statistics);
         json_close(&j);
     }
-    if (in->has_options) json_options(&j, &in->record);
+    if (in->has_options) config_json(&in->record, &j);
     json_open_array(&j, "ops");
     for (int i = 0; i < net->n_op; i++) {
         char what[64];

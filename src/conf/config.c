@@ -245,6 +245,18 @@ char *config_dump(const Config *c, unsigned commands) {
     return NULL;
 }
 
+void config_json(const Config *c, JsonOut *j) {
+    char value[1024];
+    json_open_object(j, "options");
+    for (int i = 0; i < config_n_rows; i++) {
+        const OptRow *row = &config_rows[i];
+        if (!(row->commands & CMD_TRAIN) || row->type == T_FILE) continue;
+        config_value(c, row, value, sizeof value);
+        json_put_string(j, row->name, value);
+    }
+    json_close(j);
+}
+
 // ---- what is opened with them ---------------------------------------------------------------
 
 DevOpts config_dev(const Config *c) {

@@ -4,6 +4,7 @@
 // reads files, but opens no device and no data.
 #ifndef CONFIG_H
 #define CONFIG_H
+#include "base/json.h"
 #include "dev/backend.h"
 #include "net/net.h"
 #include "net/optim.h"
@@ -164,6 +165,7 @@ DevOpts config_dev(const Config *c);
 int  config_net(NetSpec *spec, const Config *c, int channels, int side, int classes, Err *err);
 // All options that `commands` has, one line "key = value" each; malloc'd.
 char *config_dump(const Config *c, unsigned commands);
+void config_json(const Config *c, JsonOut *j);   // those of a run, as the member "options"
 // An error if options contradict each other (chains without steps, an attack without
 // a radius, ...).
 int  config_check(const Config *c, Err *err);

@@ -46,17 +46,6 @@ int run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err) {
     return 0;
 }
 
-static void put_options(JsonOut *j, const Config *c) {
-    json_open_object(j, "options");
-    for (int i = 0; i < config_n_rows; i++) {
-        char value[1100];
-        if (!(config_rows[i].commands & CMD_TRAIN) || config_rows[i].type == T_FILE) continue;
-        config_value(c, &config_rows[i], value, sizeof value);
-        json_put_string(j, config_rows[i].name, value);
-    }
-    json_close(j);
-}
-
 typedef struct {
     char path[RUN_PATH];
     char *text;
@@ -102,7 +91,7 @@ int run_write_record(TrainRun *r, Err *err) {
     json_put_uint(&j, "best_step", r->state.best_step);
     json_put_double(&j, "test_accuracy", r->test_accuracy);
     json_put_double(&j, "test_ece", r->test_ece);
-    put_options(&j, &r->cfg);
+    config_json(&r->cfg, &j);
     json_put_string(&j, "kernels", r->dev.be.tuning(&r->dev));
     json_close(&j);
     TextFile *f = calloc(1, sizeof *f);
