@@ -27,6 +27,9 @@ int  cli_int(const JemppOptions *o, const char *name);           // a number or 
 int  cli_fail(const JemppErr *err);                              // prints it; its exit code
 // Prints a text that was made by the library and frees it; NULL means that err says why.
 int  cli_print(char *text, const JemppErr *err);
+// The same for a text that takes long to make, with progress on stderr.
+typedef char *CliText(const JemppOptions *o, const JemppEvents *ev, JemppErr *err);
+int  cli_text(const JemppOptions *o, CliText *make);
 JemppEvents cli_events(void);                                    // on stderr; signals stop
 int  cli_stopped(void);                                          // nonzero once a signal asked
 #endif

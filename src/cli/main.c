@@ -72,6 +72,14 @@ JemppEvents cli_events(void) {
     return ev;
 }
 
+int cli_text(const JemppOptions *o, CliText *make) {
+    JemppErr err = { 0 };
+    JemppEvents ev = cli_events();
+    char *text = make(o, &ev, &err);
+    jempp_terminal_close(&ev);
+    return cli_print(text, &err);
+}
+
 // ---- commands -----------------------------------------------------------------------------
 
 static int wants_help(int argc, char **argv) {
