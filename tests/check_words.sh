@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # check_words.sh [--self-test | FOLDER] - the wording of what users read, on FOLDER (default: this tree, after the
 # self-test):
-#   - phrases that we no longer use (the table below) occur neither in the documentation, nor in presets, nor in string
-#     literals of src/ and in include/jempp.h
+#   - phrases that we no longer use (the table below) occur neither in the documentation, nor in presets, headers, the
+#     live page, the Python package, nor in string literals of src/
 #   - lines of Markdown have at most 120 columns, outside tables and fenced blocks; README.md at most 150 lines
 #   - links between pages lead to files that exist; docs/tour.md has a row for every folder of src/, with
 #     files that exist; CITATION.cff has the version
@@ -58,9 +58,9 @@ END
 # Lines that a check leaves out become empty, so that line numbers stay.
 prose() { awk '/^ *```/ { fence = !fence; print ""; next } fence { print ""; next } { print }' "$1"; }
 no_code() { sed 's/`[^`]*`/`code`/g'; }
-strings() {     # string literals of a C file; in a public header comments too
+strings() {     # string literals of a C file; of other files, comments too
     case $1 in
-    */jempp.h) cat "$1" ;;
+    *.h | *.cuh | *.py | *.html | *.js) cat "$1" ;;
     *) sed -E '/^[ \t]*#[ \t]*include/s/.*//; s/^[ \t]*\/\/.*//' "$1" | awk '{
            line = ""
            while (match($0, /"([^"\\]|\\.)*"/)) {
@@ -79,7 +79,7 @@ check() {       # check FOLDER: a line for each offence; 1 if there is one
     phrases | cut -f1 >"$list"
     # shellcheck disable=SC2013,SC2016
     for file in $(find . -maxdepth 4 -name '*.md' ! -path './build/*' ! -path './.git/*' | sort
-        find presets src include \( -name '*.c' -o -name '*.cu' -o -name '*.conf' -o -name jempp.h \) 2>/dev/null | sort); do
+        find presets src include python/jempp -regex '.*\.\(c\|cu\|h\|cuh\|conf\|html\|js\|py\)' 2>/dev/null | sort); do
         case $file in
         *.md) prose "$file" ;;
         *.conf) cat "$file" ;;
@@ -127,6 +127,7 @@ self_test() {   # each rule finds what it is for
     }
     expect "a phrase in a page" README.md "after some trouble it ran"
     expect "a phrase in a string" src/base/x.c 'f("the run goes back");'
+    expect "a phrase in a header" src/base/x.h '// the run goes back'
     expect "a long line" README.md "$(printf 'x%.0s' {1..121})"
     expect "a long page" README.md "$(seq 151)"
     expect "a dead link" docs/a.md "see [b](b.md)"

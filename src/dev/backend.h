@@ -48,7 +48,7 @@ typedef struct {                      // a convolution of one shape, y = conv(x)
     int     stride, pad, pad_w;       // rows and columns of padding on each side
     int     relu;                     // y = max(0, conv(x) + bias); has no gradients
     int     x_plain, y_plain;         // the stem reads images; the head is plain on both sides
-    int     want;                     // which gradients will be asked for
+    int     want;                     // gradients that will be computed
     int     run_few;                  // not timed: opening must not cost more than running
     Filter *filter;
     void   *impl;                     // made by conv_open
@@ -168,7 +168,7 @@ typedef struct {                      // an image set on the device
 
 // How a batch's row numbers come about; all without replacement within a batch.
 typedef enum {
-    PICK_EPOCH,                       // the next ones of an order that is shuffled anew each epoch
+    PICK_EPOCH,                       // the next ones of an order shuffled in each epoch
     PICK_SLOT,                        // any
 } PickKind;
 typedef struct { PickKind kind; int from, classes; } Pick;  // from: how many rows there are
@@ -187,12 +187,12 @@ typedef struct {                      // mean + scale * sum_i z_i (row_i - mean)
     real           scale, jitter;
 } Gauss;
 
-// A training step's losses become a row for the log, and a verdict.
+// A training step's losses become a row for the log, and are checked for divergence.
 enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, ROW_CLIMB, ROW_HALT,
        ROW_AUROC, ROW_STEPS, N_ROW };
-// Rows of N_SUM: the batches', then how chains made their first move: what they climb before and
-// after it, and g.x before and after it, whose difference is what the slope promised. The last row
-// takes what nobody asks for.
+// Rows of N_SUM: one per batch; then, of the chains' first move, what they climb before and after
+// it, and g.x before and after it, whose difference is the increase that the gradient predicts. The
+// last row takes sums that are not read.
 enum { MAX_BATCHES = 3, CHAIN_BEFORE = MAX_BATCHES, CHAIN_AFTER, CHAIN_SLOPE,
        UNREAD, N_SUMS };
 enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE }; // StepState.halt
@@ -203,7 +203,7 @@ typedef struct {
     int    after;                     // the row of sums after their first move
     int    label, px, fake;           // batch with labels, p(x)'s real one, the sampled; -1: none
     real   loss_limit, gap_limit, ce_limit;   // of |loss|, gap, ce - ce_low; 0: off
-    real   px_margin;                 // f(x) - f(x_q) beyond which p(x) is unlearnt; 0: never
+    real   px_margin;                 // limit on f(x) - f(x_q), see --px-margin; 0: none
     int    n_ring;                    // rows in the ring
 } Watch;
 
@@ -238,7 +238,7 @@ typedef struct Backend {
     void  (*close)(Dev *);
     const char *(*describe)(Dev *);                      // "2 threads, AVX-512, oneDNN 2.6.3"
     const char *(*tuning)(Dev *);                        // kernel choices so far, one line each
-    void  (*sync)(Dev *);                                // wait until everything asked for is done
+    void  (*sync)(Dev *);                                // wait for all operations so far
     // memory; alloc returns 64-byte aligned memory that is not zeroed, NULL after a failure
     void *(*alloc)(Dev *, size_t bytes, const char *what);
     void  (*free)(Dev *, void *p);
@@ -326,7 +326,7 @@ typedef struct Backend {
     void  (*ranks_gather)(Dev *, const real *mine, real *all, size_t n);
     void  (*ranks_wait)(Dev *);
     // Recording (NULL: the device has none). Between begin and end operations are noted, not done;
-    // replay does them all again with the same arguments, and reads anew what they point to.
+    // replay repeats them all with the same arguments, and reads again what these point to.
     // copy_in, copy_out, sync, alloc and free stay outside.
     void  (*record_begin)(Dev *);
     void *(*record_end)(Dev *);
