@@ -263,6 +263,9 @@ check("its divergence is marked in every chart and counted", b.wait(
     "document.querySelectorAll('#run-charts .chart:not([hidden]) .mark').length == 5") and
     b.wait("document.querySelector('#run-facts').textContent.includes('Divergences1')"))
 check("its test accuracy", b.wait("document.querySelector('#run-facts').textContent.includes('Test accuracy')"))
+b.js("location.hash = '#/run/gone'")
+check("a run that is not there is named", b.wait("!document.querySelector('#lost').hidden") and
+      "no run “gone”" in b.js("document.querySelector('#lost').textContent"))
 
 # ---- the model
 check("the model's page", b.press("#tab-model", "!document.querySelector('#model-body').hidden"))
@@ -315,6 +318,7 @@ new MutationObserver(seen => seen.forEach(m => pictures.add(m.oldValue).add(m.ta
 new MutationObserver(seen => words.push(...seen.flatMap(m => [...m.addedNodes].map(node => node.data))))
     .observe(document.querySelector('#draw-status'), { childList: true })""")
 check("chains climb to the end", b.press("#draw-start", "/images in/.test(document.querySelector('#draw-status').textContent)"))
+check("fewer images than asked for are explained", "no more of one class" in b.js("document.querySelector('#draw-status').textContent"))
 check("frame by frame", b.js("words.filter(w => /^Step [1-9]/.test(w)).length > 1"))
 check("and the picture changes", b.js("pictures.delete(null), pictures.size > 2"))
 b.js("document.querySelector('#draw-slider').focus()")
@@ -333,9 +337,9 @@ expected = re.compile(r"422")                               # the picture that c
 problems = [p for p in b.problems if not expected.search(p)]
 check(f"no console errors {problems}", not problems)
 check("the server ends", server.close() == 130)
-b.click("#draw-start")
-check("chains without a server are a sentence", b.wait("/does not answer/.test(document.querySelector('#draw-alert').textContent)") and
+check("chains without a server are a sentence",
+      b.press("#draw-start", "/does not answer/.test(document.querySelector('#draw-alert').textContent)") and
       b.js("document.querySelector('#draw-status').textContent") == "")
-b.click("#reset")
-check("a picture is not blamed for it", b.wait("/^The server does not answer/.test(document.querySelector('#picture-alert').textContent)"))
+check("a picture is not blamed for it",
+      b.press("#reset", "/^The server does not answer/.test(document.querySelector('#picture-alert').textContent)"))
 finish()

@@ -98,6 +98,21 @@ static int label_of(const Model *m, const char *path) {
     return -1;
 }
 
+// A set's labels are its own numbers, which mean other classes to a model that has other names.
+static void warn_labels(const Model *m, const Source *s, const Events *ev) {
+    const int classes = m->net.spec.classes;
+    char line[700];
+    int c = 0;
+    while (c < s->set.classes && c < classes && !strcmp(s->set.class_name[c], m->class_name[c]))
+        c++;
+    if (c == s->set.classes) return;
+    snprintf(line, sizeof line,
+             "warning: %.200s: other classes than the model's (class %d is '%.80s' here, '%.80s' "
+             "there); labels are numbers of the set's",
+             s->name, c, s->set.class_name[c], c < classes ? m->class_name[c] : "none");
+    tell_line(ev, line);
+}
+
 // ---- batches --------------------------------------------------------------------------------
 
 // Decodes pictures from .. from + n; the bytes of those that can be read are in their places.
@@ -179,6 +194,7 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
         s->name = name[i];
         taken = open_source(s, b->m, name + i, n_name - i, b->ev, err);
         if (taken < 0) return -1;
+        if (!s->path && !b->on) warn_labels(b->m, s, b->ev);
         b->total += s->n;
     }
     b->result->total = b->total;

@@ -35,9 +35,10 @@ function route() {
   view(known ? what : "lost");
   $("tab-runs").hidden = !runs.runs.length && what === "model";
   document.title = `${name || { runs: "Runs", model: "Model" }[what] || ""} – jempp`;
+  $("lost-text").textContent = what === "run" ? `There is no run “${name}”. It may have been removed.` : "";
   if (what === "model") model.open(name, runs.runs.filter((r) => r.model));
   else model.close();
-  if (what === "runs" || what === "run") runs.open(what, what === "run" ? name : null);
+  if (known && what !== "model") runs.open(what, what === "run" ? name : null);
   else runs.close();
   if (shown && shown !== location.hash) $("main").focus({ preventScroll: true });
   shown = location.hash;

@@ -134,7 +134,7 @@ export class Model {
     $("draw-stop").hidden = false;
     $("draw-start").disabled = true;
     $("draw-status").textContent = "Waiting for other requests.";
-    const ask_for = { count: +$("draw-count").value, seed: Math.floor(Math.random() * 1e9) };
+    const ask_for = this.asked = { count: +$("draw-count").value, seed: Math.floor(Math.random() * 1e9) };
     if ($("draw-class").value) ask_for.class = $("draw-class").value;
     try {
       await stream(`/api/sample${this.query()}`, ask_for, abort.signal, (name, e) => this.event(name, e));
@@ -155,7 +155,11 @@ export class Model {
       $("draw-image").src = e.image;
     }
     if (name === "error") { show($("draw-alert"), e.error); $("draw-status").textContent = ""; }
-    if (name === "done") $("draw-status").textContent = `${e.count} images in ${e.steps} steps.`;
+    if (name === "done") {
+      const fewer = e.count < this.asked.count;
+      $("draw-status").textContent = `${e.count} images in ${e.steps} steps.` + (!fewer ? "" :
+        this.asked.class ? " A batch of this model has no more of one class." : " This model draws no more at a time.");
+    }
     if (name === "frame") {
       this.frames.push(e);
       $("draw-body").hidden = false;
