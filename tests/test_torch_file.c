@@ -230,8 +230,8 @@ static void hostile_pickles_are_refused_by_name(void **state) {
         CASE("c__torch__\nA\n)\x81q\0h\0b.", "holds itself"),
         CASE("}(]K\1u.", "neither string nor number"),
         CASE("}(X\2\0\0\0a\0K\1u.", "zero byte"),
-        CASE("}(X\1\0\0\0a" FOUR "X\1\0\0\0a" FOUR "u.", "a is there twice"),
-        CASE("}(X\3\0\0\0a.b" FOUR "X\1\0\0\0a}X\1\0\0\0b" FOUR "su.", "a.b is there twice"),
+        CASE("}(X\1\0\0\0a" FOUR "X\1\0\0\0a" FOUR "u.", "duplicate tensor a"),
+        CASE("}(X\3\0\0\0a.b" FOUR "X\1\0\0\0a}X\1\0\0\0b" FOUR "su.", "duplicate tensor a.b"),
         CASE("ctorch._utils\n_rebuild_tensor_v2\n)R.", "without a storage"),
         CASE("ctorch._utils\n_rebuild_parameter\n)R.", "without a tensor"),
         CASE(TENSOR("FloatStorage", "1", "K\4", "K\0", "K\4", "K\1") ".", "no entry a/data/1"),
@@ -403,7 +403,7 @@ static void zip_archives_that_lie_are_refused(void **state) {
         { end + 10, 2, 9, "does not fit" },
         { end + 10, 2, 0xffff, "no zip64" },
         { end + 12, 4, 1000000, "does not fit" },
-        { end + 12, 4, 140, "cut" },
+        { end + 12, 4, 140, "truncated" },
         { end + 16, 4, (uint32_t)n, "does not fit" },
         { end + 16, 4, 5, "" },
         { end + 4, 2, 1, "several parts" },
@@ -415,7 +415,7 @@ static void zip_archives_that_lie_are_refused(void **state) {
         { first + 20, 4, 1 << 30, "two sizes" },
         { first + 42, 4, 1 << 30, "outside" },
         { first + 42, 4, 1, "two headers" },
-        { first + 28, 2, 60000, "cut" },
+        { first + 28, 2, 60000, "truncated" },
         { first + 46, 1, 0, "zero byte" },
         { first + 46, 1, 'b', "two headers" },
         { first + 24, 4, 0xffffffff, "zip64" },
@@ -457,7 +457,7 @@ static void entries_that_share_bytes_or_names_are_refused(void **state) {
     add(&z, "a", "1234", 4, 0);
     zip_finish(&z);
     OK(writer_close(&w, err));
-    refused("twice");
+    refused("duplicate name");
     w = writer_open(path);
     z = (ZipWriter){ .w = &w };
     add(&z, "a", "1234", 4, 0);

@@ -127,7 +127,7 @@ static int read_layout(Walk *w, const PkNode *sizes, const PkNode *strides, StTe
     for (t->rank = 0; t->rank < (int)sizes->n; t->rank++)
         if (as_count(pk_item(sizes, (size_t)t->rank), &t->shape[t->rank]) ||
             as_count(pk_item(strides, (size_t)t->rank), &t->stride[t->rank]))
-            return bad(w, "a size or stride that is no whole number from 0 on");
+            return bad(w, "a size or stride that is not a whole number from 0 on");
     return 0;
 }
 
@@ -158,7 +158,7 @@ static int add_tensor(Walk *w, const PkNode *args) {
     if (w->n == MAX_TENSORS) return bad(w, "too many tensors");
     if (read_storage(w, pk_item(args, 0), &f.storage)) return -1;
     if (as_count(pk_item(args, 1), &f.t.begin))
-        return bad(w, "an offset that is no whole number from 0 on");
+        return bad(w, "an offset that is not a whole number from 0 on");
     if (read_layout(w, pk_item(args, 2), pk_item(args, 3), &f.t) ||
         check_layout(w, &f.t, &f.storage))
         return -1;
@@ -301,7 +301,7 @@ static int check_names(const Walk *w) {
     if (w->n) qsort(name, w->n, sizeof *name, by_name);
     for (size_t i = 1; !rc && i < w->n; i++)
         if (!strcmp(name[i], name[i - 1]))
-            rc = err_set(w->err, ERR_DATA, "%s: tensor %s is there twice", w->st->path, name[i]);
+            rc = err_set(w->err, ERR_DATA, "%s: duplicate tensor %s", w->st->path, name[i]);
     free(name);
     return rc;
 }
@@ -414,7 +414,7 @@ static int place_in_stream(Walk *w, Storage *s, size_t n, const PkNode *keys, ui
         if (c->item->kind != PK_STRING) return bad(w, "a storage without a name");
         Storage *found = find_storage(s, n, &(Storage){ .key = c->item->s, .n_key = c->item->n });
         if (!found || found->at)
-            return bad(w, "a storage that no tensor names, or that is there twice");
+            return bad(w, "a storage that no tensor names, or a duplicate one");
         uint64_t count, bytes = found->count * st_type_size(found->type);
         reader_seek(&st->reader, at);
         read_bytes(&st->reader, &count, sizeof count);

@@ -148,10 +148,10 @@ static int check_sizes(const Zip *z, const ZipEntry *e, int method, int flags, E
 // Reads the entry at p of n bytes; its length there goes to *used.
 static int read_entry(Zip *z, ZipEntry *e, const uint8_t *p, size_t n, uint64_t limit, size_t *used,
                       Err *err) {
-    if (n < ENTRY_SIZE || get(p, 4) != ENTRY_SIG) return bad(z, err, "its directory is cut");
+    if (n < ENTRY_SIZE || get(p, 4) != ENTRY_SIG) return bad(z, err, "its directory is truncated");
     const size_t name = get(p + 28, 2), extra = get(p + 30, 2), comment = get(p + 32, 2);
     *used = ENTRY_SIZE + name + extra + comment;
-    if (*used > n) return bad(z, err, "its directory is cut");
+    if (*used > n) return bad(z, err, "its directory is truncated");
     char *text = arena_alloc(&z->arena, name + 1, 1);
     if (arena_ok(&z->arena, z->path, err)) return -1;
     memcpy(text, p + ENTRY_SIZE, name);
@@ -187,7 +187,7 @@ static int check_entries(Zip *z, Err *err) {
     if (z->n) qsort(z->e, (size_t)z->n, sizeof *z->e, by_name);
     for (int i = 1; i < z->n; i++)
         if (!strcmp(z->e[i].name, z->e[i - 1].name))
-            return bad_entry(z, &z->e[i], err, "is there twice");
+            return bad_entry(z, &z->e[i], err, "has a duplicate name");
     return 0;
 }
 

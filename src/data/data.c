@@ -303,7 +303,7 @@ static int load(Set *s, const char *name, Half half, const DataOpts *o, Err *err
     if (!*name)
         return err_set(
             err, ERR_ARG,
-            "no image set is named; --data says which (an exported model stores no folder)");
+            "no image set is named: expected --data (an exported model stores no folder)");
     for (int i = 0; i < N_KNOWN; i++)
         if (!strcmp(name, KNOWN[i].name)) return load_known(s, &KNOWN[i], half, o, err);
     const char *path;
