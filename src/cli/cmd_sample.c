@@ -40,6 +40,15 @@ static int show(const Jempp *j, const JemppOptions *o, const float *images, int 
     return cli_print(text, &(JemppErr){ JEMPP_ERR_MEM, "out of memory for a preview" });
 }
 
+// Whether the files can be written, before images are drawn. Rank 0 writes them; two that tried the
+// same name at the same time would be in each other's way.
+static int check_files(const char *out, const char *animation, int force, JemppErr *err) {
+    if (jempp_rank()) return 0;
+    return (jempp_is_images(out) ? jempp_check_images(out, force, err)
+                                 : jempp_check_picture(out, force, err)) ||
+           (animation[0] && jempp_check_animation(animation, force, err));
+}
+
 static int sample(Jempp *j, const JemppOptions *o) {
     JemppErr err = { 0 };
     char out[512], animation[512];
@@ -48,12 +57,8 @@ static int sample(Jempp *j, const JemppOptions *o) {
     if (!out[0]) snprintf(out, sizeof out, "samples.png");
     if (!strcmp(out, animation))
         return cli_fail(&(JemppErr){ JEMPP_ERR_ARG, "--out and --animation name the same file" });
-    const int n = jempp_n_samples(j, o, &err), force = cli_int(o, "force");
-    if (n < 0) return cli_fail(&err);
-    if ((jempp_is_images(out) ? jempp_check_images(out, force, &err)
-                              : jempp_check_picture(out, force, &err)) ||
-        (animation[0] && jempp_check_animation(animation, force, &err)))
-        return cli_fail(&err);
+    const int n = jempp_n_samples(j, o, &err);
+    if (n < 0 || check_files(out, animation, cli_int(o, "force"), &err)) return cli_fail(&err);
     const size_t side = (size_t)jempp_side(j), one = (size_t)jempp_channels(j) * side * side;
     float *images = malloc((size_t)n * one * sizeof *images);
     if (!images) return cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for the images" });
