@@ -109,6 +109,9 @@ child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
         check "and no other" one_message
         check "long before --rank-timeout" test $SECONDS -lt 120
     fi
+    ranks 2 $few 2 --start gaussian --data-dir .
+    check "samples that cannot be drawn are refused" says "chain starts for --start informative"
+    check "by one message" one_message
 
     begin hangs --rank-timeout 5 && kill -STOP "$(child $run 1)"        # in 5 s a busy machine answers
     wait $run

@@ -208,6 +208,7 @@ int model_sample_watched(Model *m, const Config *use, const Events *ev, const Ch
     if (!rc)
         rc = d->cfg.best || d->cfg.worst ? draw_and_rank(d, n, images, cls, err)
                                          : draw(d, n, images, cls, err);
+    if (rc && err) comm_quiet(m->comm, err);
     m->dev.events = NULL;
     if (d) draw_free(d);
     if (cls != class_of) free(cls);
