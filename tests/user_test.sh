@@ -90,6 +90,8 @@ cp a.png folder/
 for out in '' '--out s.csv' --json; do
     expect 0 'folder: 2 pictures left out (a.gif, ...): only PNG, JPEG and WebP are read' predict ../run folder $out
 done
+mkdir -p steer && cp a.png steer/ && cp a.gif $'steer/\e[31mred\x7f.gif'
+expect 0 'steer: 1 picture left out (?[31mred?.gif)' predict ../run steer
 mkdir -p set/x set/y && cp a.png set/x/1.png && cp a.png set/x/2.png && cp a.png set/y/1.png && cp a.png set/y/2.png && cp a.gif set/y
 expect 0 'set: 1 picture left out (a.gif): only' data check folder:set
 cd ..

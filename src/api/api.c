@@ -218,8 +218,11 @@ typedef struct {
     char     unit[32];
 } Terminal;
 
-static void show_line(void *ctx, const char *text) {
+static void show_line(void *ctx, const char *line) {
     Terminal *t = ctx;
+    char text[2048];
+    snprintf(text, sizeof text, "%s", line);
+    tame(text);                                             // names of files could steer it
     if (t->open) {
         progress_note(&t->bar, text);
     } else {
