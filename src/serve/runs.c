@@ -88,7 +88,8 @@ typedef struct {
 
 static int newest_first(const void *a, const void *b) {
     const Found *x = a, *y = b;
-    return x->when != y->when ? (x->when < y->when) - (x->when > y->when) : strcmp(x->name, y->name);
+    return x->when != y->when ? (x->when < y->when) - (x->when > y->when)
+                              : strcmp(x->name, y->name);
 }
 
 // The runs in the folder, at most MAX_FOUND; free() them.
@@ -125,7 +126,8 @@ static void scan_folder(Runs *r) {
     r->left_out = left_out;
     for (int i = 0; i < n - left_out; i++) {
         char dir[RUN_PATH];
-        if (!path_join(dir, sizeof dir, r->path, found[i].name, NULL)) add_run(r, found[i].name, dir);
+        if (!path_join(dir, sizeof dir, r->path, found[i].name, NULL))
+            add_run(r, found[i].name, dir);
     }
     free(found);
 }
