@@ -106,7 +106,7 @@ mv pictures gone
 export JEMPP_DATA=$tmp/nowhere XDG_DATA_HOME=$tmp/nowhere HOME=$tmp/nowhere
 check "export without the data" says 'own.safetensors: written' export own own.safetensors
 check "samples without the data, and says from where" \
-    says "rank-16 starts in the model file" sample own.safetensors --count 4 --steps 2 --out own.png --threads 1
+    says "Gaussians in the model file" sample own.safetensors --count 4 --steps 2 --out own.png --threads 1
 check "and writes them" [ "$(png_size own.png)" = 70x70 ]
 check "one class without the data" says 'own.png: 3 images' sample own.safetensors --class many --count 3 --steps 2 --out own.png
 check "predicts without the data" says 'log p(x)+c' predict own.safetensors own.png gone/few/a1.png

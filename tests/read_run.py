@@ -148,7 +148,8 @@ def main(run, model, formats):
         dim = int(meta["channels"]) * int(meta["side"]) ** 2
         expect(meta["format"] == "jempp model 1", f"{path}: {meta['format']}")
         expect(len(meta["classes"].splitlines()) == classes == n_class, f"{path}: class names")
-        expect(rest == {"start.mean": [classes, dim], "start.factor": [classes, 16, dim]}, f"{path}: {rest}")
+        expect(rest == {"start.mean": [classes, dim], "start.factor": [classes, 16, dim],
+                        "start.spectrum": [classes, dim]}, f"{path}: {rest}")
     for name in ("last", "prev"):
         path = os.path.join(run, name + ".safetensors")
         meta, tensors = read_safetensors(path)

@@ -336,6 +336,50 @@ static void fitted_steps_do_not_depend_on_earlier_calls(void **state) {
 }
 
 // Without training images a model has the starts that it carries, and no others.
+// The good model with chain starts of 0, and a spectrum of this shape full of one value.
+static void add_starts(uint64_t groups, uint64_t dim, float value) {
+    enum { D = 3 * 8 * 8, MOST = 3 * D };
+    static float zero[MOST], spectrum[MOST];
+    St st;
+    spoil(NULL, NULL, NULL);
+    OK(st_open(&st, bad, err));
+    StWriter w = st_create(bad);
+    for (int i = 0; i < st.n_meta; i++) st_meta_add(&w, st.meta[2 * i], st.meta[2 * i + 1]);
+    for (int i = 0; i < st.n; i++)
+        st_declare(&w, st.t[i].name, st.t[i].type, st.t[i].rank, st.t[i].shape);
+    st_declare(&w, "start.mean", ST_F32, 2, (uint64_t[]){ 3, D });
+    st_declare(&w, "start.factor", ST_F32, 3, (uint64_t[]){ 3, 1, D });
+    st_declare(&w, "start.spectrum", ST_F32, 2, (uint64_t[]){ groups, dim });
+    for (int i = 0; i < st.n; i++) {
+        char *data = malloc(st.t[i].bytes);
+        OK(st_read_raw(&st, &st.t[i], data, st.t[i].bytes, err));
+        st_write(&w, data, st.t[i].bytes);
+        free(data);
+    }
+    for (int i = 0; i < MOST; i++) spectrum[i] = value;
+    st_write(&w, zero, sizeof zero);
+    st_write(&w, zero, sizeof zero);
+    st_write(&w, spectrum, groups * dim * sizeof *spectrum);
+    st_close(&st);
+    OK(st_finish(&w, err));
+}
+
+static void spectra_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    enum { D = 3 * 8 * 8 };
+    Model m;
+    add_starts(1, D, 0.1f);
+    assert_refused("chain starts of another shape");
+    add_starts(3, D - 1, 0.1f);
+    assert_refused("chain starts of another shape");
+    add_starts(3, D, NAN);
+    assert_refused("tensor 'start.spectrum' has a number that is not finite");
+    add_starts(3, D, 0.1f);
+    OK(open_model(&m, bad, err));
+    assert_close(m.starts.spectrum[3 * D - 1], 0.1, 1e-6);
+    model_close(&m);
+}
+
 static void carried_starts_serve_their_own_kind_alone(void **state) {
     (void)state;
     enum { D = 3 * 8 * 8 };
@@ -348,7 +392,12 @@ static void carried_starts_serve_their_own_kind_alone(void **state) {
             const int fits = groups == (kind == START_GAUSSIAN ? 1 : 3);
             spoil("options", "batch = 4\nsteps = 1\n", NULL);
             OK(open_model(&m, bad, err));
-            m.n_group = groups, m.rank = 1, m.mean = mean, m.factor = factor;
+            m.starts = (StartsFile){ .n_group = groups,
+                                     .rank = 1,
+                                     .channels = 3,
+                                     .side = 8,
+                                     .mean = mean,
+                                     .factor = factor };
             config_defaults(&use);
             OK(config_set(&use, "steps", "1", "steps", err));
             OK(config_set(&use, "start", kind == START_GAUSSIAN ? "gaussian" : "informative",
@@ -516,6 +565,7 @@ int main(void) {
         cmocka_unit_test(a_later_call_draws_what_a_first_one_would),
         cmocka_unit_test(fitted_steps_do_not_depend_on_earlier_calls),
         cmocka_unit_test(carried_starts_serve_their_own_kind_alone),
+        cmocka_unit_test(spectra_that_do_not_fit_are_refused),
         cmocka_unit_test(chains_that_climb_a_class_have_it),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
         cmocka_unit_test(weights_that_are_not_finite_are_refused_by_name),

@@ -285,10 +285,7 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
                              .threshold = (double)j->threshold,
                              .percentile = j->percentile,
                              .temperature = j->temperature,
-                             .n_group = j->n_group,
-                             .rank = j->rank,
-                             .mean = j->mean,
-                             .factor = j->factor };
+                             .starts = j->starts };
     return model_save(&j->net, j->net.w, j->net.state, &card, o->cfg.half, path, &e)
                ? api_fail(err, &e)
                : 0;

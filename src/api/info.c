@@ -170,9 +170,9 @@ static void put_file(FILE *f, const Info *in) {
         fprintf(f, "  %-16s %.4g (out of distribution: log p(x) + c below it)\n", "threshold",
                 (double)m->threshold);
     else fprintf(f, "  %-16s none: OOD images are not detected\n", "threshold");
-    if (m->n_group)
-        fprintf(f, "  %-16s a Gaussian of rank %d%s\n", "chain starts", m->rank,
-                m->n_group > 1 ? " per class" : "");
+    if (m->starts.n_group)
+        fprintf(f, "  %-16s a Gaussian of rank %d%s\n", "chain starts", m->starts.rank,
+                m->starts.n_group > 1 ? " per class" : "");
     fputc('\n', f);
 }
 
@@ -217,7 +217,7 @@ static void json_file(JsonOut *j, const Info *in) {
     json_close(j);
     json_put_double(j, "temperature", m->temperature > 0 ? m->temperature : NAN);
     json_put_double(j, "threshold", (double)m->threshold);
-    json_put_int(j, "chain_start_rank", m->rank);
+    json_put_int(j, "chain_start_rank", m->starts.rank);
 }
 
 static char *as_json(const Info *in, const Config *c, Err *err) {

@@ -69,8 +69,8 @@ static int class_rows(Sheets *s, const char *name, const char *from, Err *err) {
 }
 
 static int centres(Sheets *s, Err *err) {
-    const int n = s->e->m->n_group;
-    if (!s->e->m->mean) return 0;
+    const int n = s->e->m->starts.n_group;
+    if (!s->e->m->starts.mean) return 0;
     const int rc = draw(s, "centres", 0, n, s->page, err);
     return rc ? rc : write_page(s, "centres.png", n, n < ACROSS ? n : ACROSS, err);
 }

@@ -114,14 +114,23 @@ int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uin
     return rc;
 }
 
-int starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
-                      int rank, const float *mean, const float *factor, Err *err) {
+int starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, const StartsFile *file,
+                      Err *err) {
+    const int n_group = file->n_group, rank = file->rank;
+    const int dim = file->channels * file->side * file->side;
     if (open_common(s, dev, kind, classes, n_group, dim, err)) return -1;
     if (!n_group) return 0;
+    if (file->spectrum) {
+        s->host.of = *file;
+        s->host.image = arena_alloc(&s->arena, (size_t)dim, sizeof *s->host.image);
+        s->host.pixels = arena_alloc(&s->arena, (size_t)dim, sizeof *s->host.pixels);
+        if (arena_ok(&s->arena, "chain starts", err)) return -1;
+        return cosine_open(&s->host.cosine, file->channels, file->side, err);
+    }
     const size_t n = (size_t)n_group * (size_t)rank * (size_t)dim;
     s->factor = dev->be.alloc(dev, n * sizeof(real), "chain starts");
-    if (dev_check(dev, err) || upload_real(dev, s->factor, NULL, factor, n, err) ||
-        upload_real(dev, s->mean, NULL, mean, (size_t)n_group * (size_t)dim, err))
+    if (dev_check(dev, err) || upload_real(dev, s->factor, NULL, file->factor, n, err) ||
+        upload_real(dev, s->mean, NULL, file->mean, (size_t)n_group * (size_t)dim, err))
         return -1;
     for (int k = 0; k < n_group; k++)
         s->g[k] = (Gauss){ .n = rank,
@@ -155,6 +164,7 @@ void starts_close(Starts *s) {
     void *all[] = { s->rows, s->number, s->mean, s->factor, s->real.image };
     for (int i = 0; s->dev && i < 5; i++)
         if (all[i]) s->dev->be.free(s->dev, all[i]);
+    cosine_close(&s->host.cosine);
     arena_free(&s->arena);
     memset(s, 0, sizeof *s);
 }
@@ -190,11 +200,41 @@ static void draw_real(Starts *s, uint64_t seed, int number, int cls, real *out, 
     dev->be.gauss(dev, &g, s->number + 1, 1, key, out, n_out);
 }
 
+// mean + sum_r z_r factor_r + what the spectrum says + 0.01 eta. No device has a cosine transform,
+// and this takes no time beside the chain that follows.
+static void draw_host(Starts *s, uint64_t seed, int number, int group, real *out, int n_out) {
+    const StartsFile *f = &s->host.of;
+    const Rng key = { .seed = seed, .stream = RNG_START, .step = (uint32_t)number };
+    const size_t dim = (size_t)s->dim, rank = (size_t)f->rank;
+    const float *mean = f->mean + (size_t)group * dim;
+    const float *factor = f->factor + (size_t)group * rank * dim;
+    const float *spectrum = f->spectrum + (size_t)group * dim;
+    double *x = s->host.image;
+    for (size_t i = 0; i < dim; i++) x[i] = (double)(spectrum[i] * rng_normal(key, i));
+    cosine_inverse(&s->host.cosine, x);
+    for (size_t r = 0; r < rank; r++) {
+        const double z = (double)rng_normal(key, 2 * dim + r);
+        for (size_t i = 0; i < dim; i++) x[i] += z * (double)factor[r * dim + i];
+    }
+    for (size_t i = 0; i < dim; i++) {
+        const double v = x[i] + (double)mean[i] + 0.01 * (double)rng_normal(key, dim + i);
+        s->host.pixels[i] = (real)fmin(fmax(v, -1), 1);
+    }
+    s->dev->be.copy_in(s->dev, out + (size_t)(number % n_out) * dim, s->host.pixels,
+                       dim * sizeof *out);
+    s->dev->be.sync(s->dev);
+}
+
 void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out,
                  int n_out) {
     const Rng key = { .seed = seed, .stream = RNG_START };
     Dev *dev = s->dev;
     int list[STARTS_AT_ONCE];
+    if (s->host.of.spectrum) {
+        for (int i = 0; i < n; i++)
+            draw_host(s, seed, number[i], s->n_group > 1 ? cls[i] : 0, out, n_out);
+        return;
+    }
     for (int i = 0; i < n; i++)
         if (is_real(s, seed, number[i])) draw_real(s, seed, number[i], cls[i], out, n_out);
     for (int k = 0; k < (s->n_group ? s->n_group : 1); k++)
@@ -248,41 +288,95 @@ static void times_covariance(const float *x, int n, int dim, int rank, const dou
         }
 }
 
-int starts_factor(const uint8_t *pixels, const int *y, size_t n, int n_group, int dim, int rank,
-                  float *mean, float *factor, Err *err) {
-    enum { SWEEPS = 6, MOST = 1000 };   // block power iteration on at most MOST images per group
-    Groups f;
-    int rc = group_images(&f, pixels, y, (int)n, n_group, dim, err);
+// The leading directions v [rank][dim] of x's covariance, each as long as its variance.
+static void find_directions(const float *x, int n, int dim, int rank, Rng key, double *v,
+                            double *room) {
+    enum { SWEEPS = 6 };                       // of block power iteration
     const size_t len = (size_t)rank * (size_t)dim;
-    const size_t most = n < MOST ? n : MOST;
-    double *v = rc ? NULL : arena_alloc(&f.arena, 2 * len, sizeof *v);
-    float *x = rc ? NULL : arena_alloc(&f.arena, most * (size_t)dim, sizeof *x);
-    if (!rc) rc = arena_ok(&f.arena, "chain starts", err);
-    for (int k = 0; !rc && k < n_group; k++) {
-        const int *rows = f.rows + f.first[k];
-        const int count = f.first[k + 1] - f.first[k], used = count < MOST ? count : MOST;
-        const double *mu = f.mean + (size_t)k * (size_t)dim;
+    for (size_t i = 0; i < len; i++) v[i] = (double)rng_normal(key, i);
+    for (int sweep = 0; sweep < SWEEPS; sweep++) {
+        orthonormal(v, rank, dim);
+        times_covariance(x, n, dim, rank, v, room);
+        memcpy(v, room, len * sizeof *v);
+    }
+}
+
+static double length(const double *v, int dim) {
+    double sum = 0;
+    for (int i = 0; i < dim; i++) sum += v[i] * v[i];
+    return sqrt(sum);
+}
+
+// The standard deviation of each coefficient of what the directions v leave of the images x.
+static void find_spectrum(const float *x, int n, int dim, int rank, double *v, Cosine *cosine,
+                          double *image, double *power, float *sd) {
+    orthonormal(v, rank, dim);
+    for (int i = 0; i < dim; i++) power[i] = 0;
+    for (int r = 0; r < n; r++) {
+        for (int i = 0; i < dim; i++) image[i] = (double)x[(size_t)r * (size_t)dim + (size_t)i];
+        for (int a = 0; a < rank; a++) {
+            const double *va = v + (size_t)a * (size_t)dim;
+            double dot = 0;
+            for (int i = 0; i < dim; i++) dot += image[i] * va[i];
+            for (int i = 0; i < dim; i++) image[i] -= dot * va[i];
+        }
+        cosine_forward(cosine, image);
+        for (int i = 0; i < dim; i++) power[i] += image[i] * image[i];
+    }
+    for (int i = 0; i < dim; i++) sd[i] = (float)sqrt(power[i] / n);
+}
+
+void starts_file_free(StartsFile *f) {
+    free(f->mean);
+    free(f->factor);
+    free(f->spectrum);
+    f->mean = f->factor = f->spectrum = NULL;
+}
+
+static int starts_file_alloc(StartsFile *f, size_t dim, Err *err) {
+    f->mean = malloc((size_t)f->n_group * dim * sizeof *f->mean);
+    f->factor = malloc((size_t)f->n_group * (size_t)f->rank * dim * sizeof *f->factor);
+    f->spectrum = malloc((size_t)f->n_group * dim * sizeof *f->spectrum);
+    if (f->mean && f->factor && f->spectrum) return 0;
+    starts_file_free(f);
+    return err_set(err, ERR_MEM, "out of memory for chain starts");
+}
+
+int starts_factor(const uint8_t *pixels, const int *y, size_t n, StartsFile *f, Err *err) {
+    enum { MOST = 1000 };                      // images per group
+    const int rank = f->rank, dim = f->channels * f->side * f->side;
+    const size_t len = (size_t)rank * (size_t)dim, most = n < MOST ? n : MOST;
+    Groups g = { 0 };
+    Cosine cosine = { 0 };
+    int rc = starts_file_alloc(f, (size_t)dim, err) ||
+             cosine_open(&cosine, f->channels, f->side, err) ||
+             group_images(&g, pixels, y, (int)n, f->n_group, dim, err);
+    double *v = rc ? NULL : arena_alloc(&g.arena, 2 * len + 2 * (size_t)dim, sizeof *v);
+    float *x = rc ? NULL : arena_alloc(&g.arena, most * (size_t)dim, sizeof *x);
+    if (!rc) rc = arena_ok(&g.arena, "chain starts", err);
+    double *power = v + 2 * len;
+    for (int k = 0; !rc && k < f->n_group; k++) {
+        const int *rows = g.rows + g.first[k];
+        const int count = g.first[k + 1] - g.first[k], used = count < MOST ? count : MOST;
+        const double *mu = g.mean + (size_t)k * (size_t)dim;
         const Rng key = { .seed = 1, .stream = RNG_START, .step = (uint32_t)k };
-        double *to = v + len;
         for (int r = 0; r < used; r++)
             for (int i = 0; i < dim; i++)
                 x[(size_t)r * (size_t)dim + (size_t)i] =
                     (float)(pixel(pixels[(size_t)rows[r] * (size_t)dim + (size_t)i]) - mu[i]);
-        for (size_t i = 0; i < len; i++) v[i] = (double)rng_normal(key, i);
-        for (int sweep = 0; sweep < SWEEPS; sweep++) {
-            orthonormal(v, rank, dim);
-            times_covariance(x, used, dim, rank, v, to);
-            memcpy(v, to, len * sizeof *v);
-        }
+        find_directions(x, used, dim, rank, key, v, v + len);
         for (int a = 0; a < rank; a++) {       // |Sigma v| is the variance along v
-            double *va = v + (size_t)a * (size_t)dim, size = 0;
-            for (int i = 0; i < dim; i++) size += va[i] * va[i];
-            const double scale = size > 0 ? 1 / sqrt(sqrt(size)) : 0;     // v / |v| * sqrt(|v|)
+            const double *va = v + (size_t)a * (size_t)dim, size = length(va, dim);
+            const double scale = size > 0 ? 1 / sqrt(size) : 0;     // v / |v| * sqrt(|v|)
             for (int i = 0; i < dim; i++)
-                factor[(size_t)k * len + (size_t)(a * dim + i)] = (float)(va[i] * scale);
+                f->factor[(size_t)k * len + (size_t)(a * dim + i)] = (float)(va[i] * scale);
         }
-        for (int i = 0; i < dim; i++) mean[(size_t)k * (size_t)dim + (size_t)i] = (float)mu[i];
+        for (int i = 0; i < dim; i++) f->mean[(size_t)k * (size_t)dim + (size_t)i] = (float)mu[i];
+        find_spectrum(x, used, dim, rank, v, &cosine, power + dim, power,
+                      f->spectrum + (size_t)k * (size_t)dim);
     }
-    arena_free(&f.arena);
+    if (rc) starts_file_free(f);
+    cosine_close(&cosine);
+    arena_free(&g.arena);
     return rc;
 }

@@ -4,6 +4,14 @@
 #ifndef STARTS_H
 #define STARTS_H
 #include "conf/config.h"
+#include "jem/cosine.h"
+
+typedef struct {                          // chain starts as a model file holds them, on the host
+    int    n_group, rank, channels, side;
+    float *mean, *factor;                 // [n_group][dim], [n_group][rank][dim]
+    float *spectrum;                      // [n_group][dim]: sd of the cosine coefficients of what
+                                          // the factors leave; NULL in files of before
+} StartsFile;
 
 typedef struct {
     Dev       *dev;
@@ -13,6 +21,12 @@ typedef struct {
     int       *rows, *number;             // on the device: images sorted by class; scratch
     real      *mean, *factor;             // there too: [n_group][dim]; [n_group][rank][dim] or NULL
     real      *share;                     // [classes], host: class frequencies, cumulated
+    struct {                              // starts with a spectrum, which are drawn on the host
+        StartsFile of;                    // the caller's; spectrum NULL: none
+        Cosine     cosine;
+        double    *image;                 // [dim]
+        real      *pixels;                // [dim]
+    } host;
     struct {                              // starts that are training images (starts_add_real)
         real   rate, noise;               // how often; sd of the noise on them
         Bytes  set;
@@ -27,9 +41,9 @@ enum { STARTS_AT_ONCE = 512, STARTS_RANK = 16 };
 // From images on the device; y: their labels on the host; pixels: the same images on the host.
 int  starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels,
                  const int *y, int classes, Err *err);
-// From what a model file holds: means and factors [n_group][dim], [n_group][rank][dim] on the host.
-int  starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
-                       int rank, const float *mean, const float *factor, Err *err);
+// From what a model file holds, which must stay as long as s.
+int  starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, const StartsFile *file,
+                       Err *err);
 // From now on a draw is, with probability `rate`, a training image of its class with noise.
 int  starts_add_real(Starts *s, const Bytes *set, const int *y, double rate, double noise,
                      Err *err);
@@ -39,8 +53,9 @@ int  starts_class(const Starts *s, PriorKind prior, uint64_t seed, uint32_t numb
 // Draws number[i] of class[i] into row number[i] % n_out of out (device); the lists are the host's.
 void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out,
                  int n_out);
-// Per group the mean and `rank` leading directions, each as long as its standard deviation: what a
-// model needs to start chains without its data. mean [n_group][dim], factor [n_group][rank][dim].
-int  starts_factor(const uint8_t *pixels, const int *y, size_t n, int n_group, int dim, int rank,
-                   float *mean, float *factor, Err *err);
+// What a model needs to start chains without its data: per group the mean and `rank` leading
+// directions, each as long as its standard deviation, and the spectrum of what these leave. f's
+// sizes are set; its arrays become malloc'd (starts_file_free).
+int  starts_factor(const uint8_t *pixels, const int *y, size_t n, StartsFile *f, Err *err);
+void starts_file_free(StartsFile *f);
 #endif

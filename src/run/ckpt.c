@@ -426,17 +426,19 @@ static void declare_card(StWriter *w, const Net *net, const ModelCard *card, con
     if (card->temperature > 0) meta_number(w, "temperature", card->temperature);
 }
 
-static void declare_starts(StWriter *w, const ModelCard *card, uint64_t dim) {
-    const uint64_t groups = (uint64_t)card->n_group, rank = (uint64_t)card->rank;
-    if (!card->mean) return;
+static void declare_starts(StWriter *w, const StartsFile *s, uint64_t dim) {
+    const uint64_t groups = (uint64_t)s->n_group, rank = (uint64_t)s->rank;
+    if (!s->mean) return;
     st_declare(w, "start.mean", ST_F16, 2, (uint64_t[]){ groups, dim });
     st_declare(w, "start.factor", ST_F16, 3, (uint64_t[]){ groups, rank, dim });
+    if (s->spectrum) st_declare(w, "start.spectrum", ST_F16, 2, (uint64_t[]){ groups, dim });
 }
 
-static void write_starts(StWriter *w, const ModelCard *card, size_t dim) {
-    if (!card->mean) return;
-    write_floats(w, card->mean, (size_t)card->n_group * dim);
-    write_floats(w, card->factor, (size_t)card->n_group * (size_t)card->rank * dim);
+static void write_starts(StWriter *w, const StartsFile *s, size_t dim) {
+    if (!s->mean) return;
+    write_floats(w, s->mean, (size_t)s->n_group * dim);
+    write_floats(w, s->factor, (size_t)s->n_group * (size_t)s->rank * dim);
+    if (s->spectrum) write_floats(w, s->spectrum, (size_t)s->n_group * dim);
 }
 
 // Weights and card through the writer that *out becomes; s: held in its memory, else in the file.
@@ -461,13 +463,13 @@ static int write_model(StWriter *out, Snapshot *s, Net *net, const real *w, cons
         declare_counters(out, net, in);
         declare_net(out, net, in, type);
         if (torch) torch_declare_classes(out, net, type);
-        declare_starts(out, card, dim);
+        declare_starts(out, &card->starts, dim);
         if (s) rc = snapshot_hold(s, net->dev, err);
         if (!rc) {
             write_counters(out, net);
             write_net(out, net, w, state, half, room, ROOM);
             if (torch) torch_write_classes(out, net, type);
-            write_starts(out, card, dim);
+            write_starts(out, &card->starts, dim);
         }
     }
     free(options);

@@ -46,8 +46,7 @@ typedef struct {                    // of a model file, beside its weights
     double        threshold;        // 5th percentile of validation scores; NaN: unknown
     const float  *percentile;       // of validation scores [N_PERCENTILE]; NULL: unknown
     double        temperature;      // that divides the logits for p(y|x); 0: not known
-    int           n_group, rank;    // chain starts
-    const float  *mean, *factor;    // [n_group][dim], [n_group][rank][dim]; NULL: none
+    StartsFile    starts;           // chain starts; mean NULL: none
 } ModelCard;
 
 // Weights and statistics of net (device) with their card; half: fp16. The suffix of `path` selects

@@ -292,8 +292,7 @@ static void fit_close(TrainRun *r) {
     train_log_close(&r->log);
     if (r->lock >= 0) close(r->lock);
     free(r->logits);
-    free(r->mean);
-    free(r->factor);
+    starts_file_free(&r->starts);
 }
 
 int fit(const Config *c, const Events *events, FitResult *result, Err *err) {

@@ -48,15 +48,14 @@ static void swap_average(Trainer *t) {
     net_changed(&t->net);
 }
 
-// Means and leading directions of the classes, so that the model can start chains without its data.
+// What the model needs to start chains without its data.
 static int chain_starts(TrainRun *r, Err *err) {
-    const int n_group = r->t.starts.n_group, dim = r->t.starts.dim;
-    if (r->mean || !has_chains(&r->t) || !n_group) return 0;
-    r->mean = malloc((size_t)(n_group * dim) * sizeof *r->mean);
-    r->factor = malloc((size_t)(n_group * dim) * STARTS_RANK * sizeof *r->factor);
-    if (!r->mean || !r->factor) return err_set(err, ERR_MEM, "out of memory for chain starts");
-    return starts_factor(r->train.x, r->train.y, r->train.n, n_group, dim, STARTS_RANK, r->mean,
-                         r->factor, err);
+    if (r->starts.mean || !has_chains(&r->t) || !r->t.starts.n_group) return 0;
+    r->starts = (StartsFile){ .n_group = r->t.starts.n_group,
+                              .rank = STARTS_RANK,
+                              .channels = r->train.c,
+                              .side = r->train.side };
+    return starts_factor(r->train.x, r->train.y, r->train.n, &r->starts, err);
 }
 
 // Fitted to the logits of the validation images, whose scores are s; 0 where there are too few
@@ -77,10 +76,7 @@ static int save_best(TrainRun *r, const Scores *s, Err *err) {
                              .threshold = s->threshold,
                              .percentile = s->n ? s->percentile : NULL,
                              .temperature = temperature_in_use(r, s),
-                             .n_group = r->t.starts.n_group,
-                             .rank = STARTS_RANK,
-                             .mean = r->mean,
-                             .factor = r->factor };
+                             .starts = r->starts };
     if (worker_wait(r->writer, r->model_job, err) ||
         model_take(&r->model_file, &r->t.net, &card, path, err))
         return -1;

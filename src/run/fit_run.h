@@ -38,7 +38,7 @@ typedef struct {
     Snapshot state_file, model_file; // what it writes of these
     uint64_t state_job, model_job;   // their numbers
     float   *logits;                 // of the validation or the test images
-    float   *mean, *factor;          // chain starts for the model; made once
+    StartsFile starts;               // chain starts for the model; made once
     double   start, saved_at;        // now_seconds() at the start; seconds of training
     double   looked;                 // now_seconds() when RUN_STOP was last looked for
     uint64_t shown;                  // the first step that was shown live

@@ -45,28 +45,38 @@ static int read_names(Model *m, const St *st, Err *err) {
     return 0;
 }
 
+// A tensor of the chain starts, with this many numbers, into the model's memory.
+static int read_start(Model *m, St *st, const StTensor *t, size_t n, float **to, Err *err) {
+    *to = arena_alloc(&m->arena, n, sizeof **to);
+    if (arena_ok(&m->arena, "chain starts", err) || st_read_f32(st, t, *to, n, err)) return -1;
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite((*to)[i]))
+            return err_set(err, ERR_DATA, "%s: tensor '%s' has a number that is not finite",
+                           st->path, t->name);
+    return 0;
+}
+
 static int read_starts(Model *m, St *st, Err *err) {
     const StTensor *mean = st_find(st, "start.mean"), *factor = st_find(st, "start.factor");
+    const StTensor *spectrum = st_find(st, "start.spectrum");
     const uint64_t dim = tensor_len(&m->net.act[0]);
     if (!mean || !factor) return 0;
     if (mean->rank != 2 || factor->rank != 3 || mean->shape[1] != dim || factor->shape[2] != dim ||
         factor->shape[0] != mean->shape[0] || factor->shape[1] < 1 || factor->shape[1] > 4096 ||
-        (mean->shape[0] != 1 && mean->shape[0] != (uint64_t)m->net.spec.classes))
+        (mean->shape[0] != 1 && mean->shape[0] != (uint64_t)m->net.spec.classes) ||
+        (spectrum && (spectrum->rank != 2 || spectrum->shape[0] != mean->shape[0] ||
+                      spectrum->shape[1] != dim)))
         return err_set(err, ERR_DATA, "%s: chain starts of another shape than the model's images",
                        st->path);
-    m->n_group = (int)mean->shape[0];
-    m->rank = (int)factor->shape[1];
-    m->mean = arena_alloc(&m->arena, mean->shape[0] * dim, sizeof(float));
-    m->factor = arena_alloc(&m->arena, factor->shape[0] * factor->shape[1] * dim, sizeof(float));
-    if (arena_ok(&m->arena, "chain starts", err)) return -1;
-    const size_t n = mean->shape[0] * dim, all = n * factor->shape[1];
-    if (st_read_f32(st, mean, m->mean, n, err) || st_read_f32(st, factor, m->factor, all, err))
-        return -1;
-    for (size_t i = 0; i < n + all; i++)
-        if (!isfinite(i < n ? m->mean[i] : m->factor[i - n]))
-            return err_set(err, ERR_DATA, "%s: tensor '%s' has a number that is not finite",
-                           st->path, i < n ? "start.mean" : "start.factor");
-    return 0;
+    const size_t n = mean->shape[0] * dim;
+    StartsFile *s = &m->starts;
+    *s = (StartsFile){ .n_group = (int)mean->shape[0],
+                       .rank = (int)factor->shape[1],
+                       .channels = m->net.spec.channels,
+                       .side = m->net.spec.side };
+    return read_start(m, st, mean, n, &s->mean, err) ||
+           read_start(m, st, factor, n * factor->shape[1], &s->factor, err) ||
+           (spectrum && read_start(m, st, spectrum, n, &s->spectrum, err));
 }
 
 // What is fitted is within 1/1000 and 1000, but for rounding.

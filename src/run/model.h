@@ -26,8 +26,7 @@ typedef struct Jempp {         // Jempp: jempp.h's name for it
     float    threshold;         // NaN: unknown
     float   *percentile;        // of the validation images' log p(x) [N_PERCENTILE], or NULL
     double   temperature;       // of p(y|x) in use; 0: none known, and 1 is used
-    int      n_group, rank;     // chain starts that it carries; n_group 0: none
-    float   *mean, *factor;
+    StartsFile starts;          // chain starts that it carries; n_group 0: none
 } Model;
 
 int  model_open(Model *m, const Config *use, const char *path, Err *err);

@@ -54,35 +54,36 @@ static int starts_from_images(Sampler *s, Model *m, StartKind kind, const Set *s
            starts_open(&s->starts, &m->dev, kind, &s->bytes, set->x, set->y, set->classes, err);
 }
 
-// The low-rank Gaussians that a model carries.
+// The approximate Gaussians that a model carries.
 static int starts_from_model(Sampler *s, Model *m, StartKind kind, const Events *ev, Err *err) {
-    if (!m->n_group)
+    if (!m->starts.n_group)
         return err_set(err, ERR_DATA,
                        "%s: contains no chain starts, and its training images (%s) are not found; "
                        "name their folder with --data-dir, or use --start uniform",
                        m->path, m->cfg.data);
-    const int gaussian = m->n_group == 1;
+    const int gaussian = m->starts.n_group == 1;
     if (gaussian != (kind == START_GAUSSIAN))
         return err_set(err, ERR_ARG,
                        "%s: contains chain starts for --start %s only, and its training images "
                        "(%s) are not found; name their folder with --data-dir",
                        m->path, gaussian ? "gaussian" : "informative", m->cfg.data);
     char line[128];
-    snprintf(line, sizeof line,
-             "chains start from the rank-%d starts in the model file: training images not found",
-             m->rank);
+    snprintf(
+        line, sizeof line,
+        "chains start from the Gaussians in the model file (rank %d%s): training images not found",
+        m->starts.rank, m->starts.spectrum ? " and spectrum" : "");
     tell_line(ev, line);
-    return starts_open_model(&s->starts, &m->dev, kind, m->net.spec.classes, m->n_group,
-                             (int)tensor_len(&m->net.act[0]), m->rank, m->mean, m->factor, err);
+    return starts_open_model(&s->starts, &m->dev, kind, m->net.spec.classes, &m->starts, err);
 }
 
-// The run's own images give exact starts; without them the model's low-rank ones serve.
+// The run's own images give exact starts; without them the model's approximate ones serve.
 static int open_starts(Sampler *s, Model *m, StartKind kind, const Events *ev, Err *err) {
     const NetSpec *spec = &m->net.spec;
     s->kind = kind;
     if (kind == START_UNIFORM)
-        return starts_open_model(&s->starts, &m->dev, kind, spec->classes, 0,
-                                 (int)tensor_len(&m->net.act[0]), 0, NULL, NULL, err);
+        return starts_open_model(&s->starts, &m->dev, kind, spec->classes,
+                                 &(StartsFile){ .channels = spec->channels, .side = spec->side },
+                                 err);
     Set set = { 0 }, valid = { 0 };
     Err none = { 0 };
     const int usable = !run_images(&m->cfg, ev, &set, &valid, &none) && set.c == spec->channels &&
@@ -206,7 +207,7 @@ static int same_steps(const Chain *a, const Chain *b) {
 // so that a call's seed chooses its images and not how they are made. Without guidance, with which
 // longer steps seem possible, but pixels run away.
 static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
-    enum { BEFORE = 20, MEASURED = 4 };
+    enum { BEFORE = 32, MEASURED = 8 };
     const Chain chain = single_step(d);
     const uint64_t seed = seed_of(&d->m->cfg);
     *climb = 0;
@@ -237,7 +238,9 @@ static int plan_chains(Draw *d, int *cls, Err *err) {
         s->known.start = d->cfg.start;
         s->known.batch = d->cfg.batch;
     }
-    s->anneal = anneal_plan(&d->cfg, s->known.climb);
+    // With exact starts, steps that lose about all that they promise give the best FID; with those
+    // in a model file they have to be shorter, or pixels run away (docs/experiments.md).
+    s->anneal = anneal_plan(&d->cfg, s->known.climb, s->starts.host.of.spectrum ? 0.5 : 1);
     char line[128];
     snprintf(line, sizeof line,
              "chains of %d steps, from %.3g to %.2g times as long as in training", s->anneal.steps,

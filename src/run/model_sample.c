@@ -89,10 +89,12 @@ static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
 static int from_centres(Draw *d, int n, float *images, int *class_of, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
     int have = 0;
-    if (!d->m->mean) return err_set(err, ERR_DATA, "%s: contains no class means", d->m->path);
-    for (int c = 0; c < d->m->n_group && have < n; c++) {
+    if (!d->m->starts.mean)
+        return err_set(err, ERR_DATA, "%s: contains no class means", d->m->path);
+    for (int c = 0; c < d->m->starts.n_group && have < n; c++) {
         if (!d->wanted[c]) continue;
-        memcpy(images + (size_t)have * dim, d->m->mean + (size_t)c * dim, dim * sizeof *images);
+        memcpy(images + (size_t)have * dim, d->m->starts.mean + (size_t)c * dim,
+               dim * sizeof *images);
         class_of[have++] = c;
     }
     return have == n

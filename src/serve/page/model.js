@@ -150,7 +150,7 @@ export class Model {
   event(name, e) {
     if (name === "queued") $("draw-status").textContent = e.ahead ? `Waiting for ${e.ahead} other request${e.ahead === 1 ? "" : "s"}.` : "Starting.";
     if (name === "fitting") {
-      $("draw-status").textContent = `Fitting the length of steps to this model: step ${e.step + 1} of 24.`;
+      $("draw-status").textContent = `Fitting the length of steps to this model: step ${e.step + 1} of 40.`;
       $("draw-body").hidden = false;
       $("draw-image").src = e.image;
     }
