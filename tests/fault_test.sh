@@ -41,7 +41,7 @@ whole_log() {
 }
 
 # ---- killed at any moment
-kills=${JEMPP_KILLS:-12} lost=0 opens=0 kept=0
+kills=${JEMPP_KILLS:-8} lost=0 opens=0 kept=0
 newest() { step_of killed/last.safetensors || step_of killed/prev.safetensors; }
 for _ in $(seq "$kills"); do
     begun=; [ -e killed/last.safetensors ] || [ -e killed/prev.safetensors ] && begun=--resume
