@@ -251,19 +251,29 @@ void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, in
 
 // ---- the low-rank form -------------------------------------------------------------------------
 
+static double square(const double *v, int dim) {
+    double sum = 0;
+    for (int i = 0; i < dim; i++) sum += v[i] * v[i];
+    return sum;
+}
+
+// Leaves of x what is orthogonal to the orthonormal rows of v [rank][dim].
+static void take_away(double *x, const double *v, int rank, int dim) {
+    for (int a = 0; a < rank; a++) {
+        const double *va = v + (size_t)a * (size_t)dim;
+        double dot = 0;
+        for (int i = 0; i < dim; i++) dot += x[i] * va[i];
+        for (int i = 0; i < dim; i++) x[i] -= dot * va[i];
+    }
+}
+
 // Makes the rows of v [rank][dim] orthonormal; rows that vanish stay zero.
 static void orthonormal(double *v, int rank, int dim) {
     for (int a = 0; a < rank; a++) {
-        double *va = v + (size_t)a * (size_t)dim, len = 0, before = 0;
-        for (int i = 0; i < dim; i++) before += va[i] * va[i];
-        for (int twice = 0; twice < 2; twice++)
-            for (int b = 0; b < a; b++) {
-                const double *vb = v + (size_t)b * (size_t)dim;
-                double dot = 0;
-                for (int i = 0; i < dim; i++) dot += va[i] * vb[i];
-                for (int i = 0; i < dim; i++) va[i] -= dot * vb[i];
-            }
-        for (int i = 0; i < dim; i++) len += va[i] * va[i];
+        double *va = v + (size_t)a * (size_t)dim;
+        const double before = square(va, dim);
+        for (int twice = 0; twice < 2; twice++) take_away(va, v, a, dim);
+        const double len = square(va, dim);
         const double k = len > 1e-20 * before && len > 0 ? 1 / sqrt(len) : 0;
         for (int i = 0; i < dim; i++) va[i] *= k;
     }
@@ -301,12 +311,6 @@ static void find_directions(const float *x, int n, int dim, int rank, Rng key, d
     }
 }
 
-static double length(const double *v, int dim) {
-    double sum = 0;
-    for (int i = 0; i < dim; i++) sum += v[i] * v[i];
-    return sqrt(sum);
-}
-
 // The standard deviation of each coefficient of what the directions v leave of the images x.
 static void find_spectrum(const float *x, int n, int dim, int rank, double *v, Cosine *cosine,
                           double *image, double *power, float *sd) {
@@ -314,12 +318,7 @@ static void find_spectrum(const float *x, int n, int dim, int rank, double *v, C
     for (int i = 0; i < dim; i++) power[i] = 0;
     for (int r = 0; r < n; r++) {
         for (int i = 0; i < dim; i++) image[i] = (double)x[(size_t)r * (size_t)dim + (size_t)i];
-        for (int a = 0; a < rank; a++) {
-            const double *va = v + (size_t)a * (size_t)dim;
-            double dot = 0;
-            for (int i = 0; i < dim; i++) dot += image[i] * va[i];
-            for (int i = 0; i < dim; i++) image[i] -= dot * va[i];
-        }
+        take_away(image, v, rank, dim);
         cosine_forward(cosine, image);
         for (int i = 0; i < dim; i++) power[i] += image[i] * image[i];
     }
@@ -366,7 +365,7 @@ int starts_factor(const uint8_t *pixels, const int *y, size_t n, StartsFile *f, 
                     (float)(pixel(pixels[(size_t)rows[r] * (size_t)dim + (size_t)i]) - mu[i]);
         find_directions(x, used, dim, rank, key, v, v + len);
         for (int a = 0; a < rank; a++) {       // |Sigma v| is the variance along v
-            const double *va = v + (size_t)a * (size_t)dim, size = length(va, dim);
+            const double *va = v + (size_t)a * (size_t)dim, size = sqrt(square(va, dim));
             const double scale = size > 0 ? 1 / sqrt(size) : 0;     // v / |v| * sqrt(|v|)
             for (int i = 0; i < dim; i++)
                 f->factor[(size_t)k * len + (size_t)(a * dim + i)] = (float)(va[i] * scale);
