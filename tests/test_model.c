@@ -336,10 +336,18 @@ static void fitted_steps_do_not_depend_on_earlier_calls(void **state) {
 }
 
 // Without training images a model has the starts that it carries, and no others.
-// The good model with chain starts of 0, and a spectrum of this shape full of one value.
-static void add_starts(uint64_t groups, uint64_t dim, float value) {
+// The good model with chain starts of which these tensors are as given.
+typedef struct {
+    uint64_t groups, dim, kept, len; // of the spectrum; of the index; of the rows of `lower`
+    float    sd;                     // the whole spectrum
+    int32_t  second;                 // of the index
+} OddStarts;
+
+static void add_starts(OddStarts o) {
     enum { D = 3 * 8 * 8, MOST = 3 * D };
     static float zero[MOST], spectrum[MOST];
+    static int8_t lower[MOST];
+    const int32_t index[] = { 2, o.second, 7 };
     St st;
     spoil(NULL, NULL, NULL);
     OK(st_open(&st, bad, err));
@@ -348,35 +356,52 @@ static void add_starts(uint64_t groups, uint64_t dim, float value) {
     for (int i = 0; i < st.n; i++)
         st_declare(&w, st.t[i].name, st.t[i].type, st.t[i].rank, st.t[i].shape);
     st_declare(&w, "start.mean", ST_F32, 2, (uint64_t[]){ 3, D });
-    st_declare(&w, "start.factor", ST_F32, 3, (uint64_t[]){ 3, 1, D });
-    st_declare(&w, "start.spectrum", ST_F32, 2, (uint64_t[]){ groups, dim });
+    st_declare(&w, "start.spectrum", ST_F32, 2, (uint64_t[]){ o.groups, o.dim });
+    st_declare(&w, "start.index", ST_I32, 1, (uint64_t[]){ o.kept });
+    st_declare(&w, "start.lower", ST_I8, 2, (uint64_t[]){ 3, o.len });
     for (int i = 0; i < st.n; i++) {
         char *data = malloc(st.t[i].bytes);
         OK(st_read_raw(&st, &st.t[i], data, st.t[i].bytes, err));
         st_write(&w, data, st.t[i].bytes);
         free(data);
     }
-    for (int i = 0; i < MOST; i++) spectrum[i] = value;
+    for (int i = 0; i < MOST; i++) spectrum[i] = o.sd, lower[i] = 90;
     st_write(&w, zero, sizeof zero);
-    st_write(&w, zero, sizeof zero);
-    st_write(&w, spectrum, groups * dim * sizeof *spectrum);
+    st_write(&w, spectrum, o.groups * o.dim * sizeof *spectrum);
+    st_write(&w, index, o.kept * sizeof *index);
+    st_write(&w, lower, 3 * o.len);
     st_close(&st);
     OK(st_finish(&w, err));
 }
 
-static void spectra_that_do_not_fit_are_refused(void **state) {
+static void starts_that_do_not_fit_are_refused(void **state) {
     (void)state;
     enum { D = 3 * 8 * 8 };
+    const OddStarts right = { 3, D, 3, 6, 0.1f, 5 };
+    const struct {
+        OddStarts o;
+        const char *why;
+    } odd[] = {
+        { { 1, D, 3, 6, 0.1f, 5 }, "chain starts of another shape" },
+        { { 3, D - 1, 3, 6, 0.1f, 5 }, "chain starts of another shape" },
+        { { 3, D, 3, 5, 0.1f, 5 }, "chain starts of another shape" },
+        { { 3, D, 2, 6, 0.1f, 5 }, "chain starts of another shape" },
+        { { 3, D, 0, 0, 0.1f, 5 }, "chain starts of another shape" },
+        { { 3, D, 3, 6, 0.1f, 2 }, "'start.index': expected rising numbers from 0 to 191" },
+        { { 3, D, 3, 6, 0.1f, -1 }, "'start.index': expected rising numbers" },
+        { { 3, D, 2, 3, 0.1f, D }, "'start.index': expected rising numbers" },
+        { { 3, D, 3, 6, NAN, 5 }, "tensor 'start.spectrum' has a number that is not finite" },
+    };
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        add_starts(odd[i].o);
+        assert_refused(odd[i].why);
+    }
     Model m;
-    add_starts(1, D, 0.1f);
-    assert_refused("chain starts of another shape");
-    add_starts(3, D - 1, 0.1f);
-    assert_refused("chain starts of another shape");
-    add_starts(3, D, NAN);
-    assert_refused("tensor 'start.spectrum' has a number that is not finite");
-    add_starts(3, D, 0.1f);
+    add_starts(right);
     OK(open_model(&m, bad, err));
     assert_close(m.starts.spectrum[3 * D - 1], 0.1, 1e-6);
+    assert_int_equal(m.starts.index[1], 5);
+    assert_int_equal(m.starts.lower[17], 90);
     model_close(&m);
 }
 
@@ -565,7 +590,7 @@ int main(void) {
         cmocka_unit_test(a_later_call_draws_what_a_first_one_would),
         cmocka_unit_test(fitted_steps_do_not_depend_on_earlier_calls),
         cmocka_unit_test(carried_starts_serve_their_own_kind_alone),
-        cmocka_unit_test(spectra_that_do_not_fit_are_refused),
+        cmocka_unit_test(starts_that_do_not_fit_are_refused),
         cmocka_unit_test(chains_that_climb_a_class_have_it),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
         cmocka_unit_test(weights_that_are_not_finite_are_refused_by_name),

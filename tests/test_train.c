@@ -125,57 +125,92 @@ static void devices_draw_the_same_starts(void **state) {
     free(out[0]), free(out[1]);
 }
 
-static void low_rank_starts_keep_what_matters_of_the_covariance(void **state) {
+// With every coefficient kept, the Gaussian of a file is that of its images, but for rounding.
+static void starts_in_a_model_have_the_covariance_of_its_images(void **state) {
     (void)state;
     Set set;
-    toy_set(&set, 120);
-    enum { RANK = 8 };
-    StartsFile f = { .n_group = 2, .rank = RANK, .channels = 1, .side = SIDE };
-    double mu[DIM], cov[DIM][DIM], off = 0, size = 0;
-    OK(starts_factor(set.x, set.y, set.n, &f, err));
+    toy_set(&set, 600);
+    StartsFile f = { .n_group = 2, .kept = DIM, .channels = 1, .side = SIDE };
+    double mu[DIM], cov[DIM][DIM], row[DIM][DIM], room[DIM], off = 0, size = 0;
+    Cosine cosine;
+    OK(starts_file_fit(set.x, set.y, set.n, &f, err));
+    OK(cosine_open(&cosine, 1, SIDE, err));
     moments(&set, 1, mu, cov);
-    for (int a = 0; a < DIM; a++) assert_close(f.mean[DIM + a], mu[a], 1e-6);
-    for (int a = 0; a < DIM; a++)
-        for (int b = 0; b < DIM; b++) {
-            double c = 0;
-            for (int r = 0; r < RANK; r++)
-                c += (double)(f.factor[(RANK + r) * DIM + a] * f.factor[(RANK + r) * DIM + b]);
-            off += pow(c - cov[a][b], 2), size += cov[a][b] * cov[a][b];
+    const int8_t *lower = f.lower + starts_lower_len(DIM);
+    for (int c = 0; c < DIM; c++) {                     // the image that each normal number adds
+        for (int a = 0; a < DIM; a++) {
+            const double l = a < c ? 0 : (double)lower[starts_lower_len(a) + (size_t)c];
+            row[c][a] = l / STARTS_UNIT * (double)f.spectrum[DIM + a];
         }
-    assert_less(sqrt(off / size), 0.1);                 // one strong direction, white noise besides
+        cosine_inverse(&cosine, row[c], room);
+    }
+    for (int a = 0; a < DIM; a++) {
+        assert_int_equal(f.index[a], a);
+        assert_close(f.mean[DIM + a], mu[a], 1e-6);
+        for (int b = 0; b < DIM; b++) {
+            double sum = 0;
+            for (int c = 0; c < DIM; c++) sum += row[c][a] * row[c][b];
+            off += pow(sum - cov[a][b], 2), size += cov[a][b] * cov[a][b];
+        }
+    }
+    assert_less(sqrt(off / size), 0.02);
+    cosine_close(&cosine);
     starts_file_free(&f);
     set_free(&set);
+}
+
+static void few_images_or_constant_ones_still_make_starts(void **state) {
+    (void)state;
+    for (int constant = 0; constant < 2; constant++) {
+        Set set;
+        Cosine cosine;
+        double room[2 * DIM];
+        real out[DIM];
+        StartsFile f = { .n_group = 2, .kept = DIM, .channels = 1, .side = SIDE };
+        toy_set(&set, 6);
+        if (constant) memset(set.x, 100, set.n * DIM);
+        OK(starts_file_fit(set.x, set.y, set.n, &f, err));
+        OK(cosine_open(&cosine, 1, SIDE, err));
+        starts_file_draw(&f, &cosine, 3, 9, 1, room, out);
+        for (int i = 0; i < DIM; i++) {
+            assert_true(isfinite((double)out[i]));
+            if (constant) assert_close(out[i], 100 / 127.5 - 1, 0.06);
+        }
+        cosine_close(&cosine);
+        starts_file_free(&f);
+        set_free(&set);
+    }
 }
 
 static void the_cosine_transform_keeps_lengths_and_knows_cosines(void **state) {
     (void)state;
     enum { N = 6, PLANE = N * N, ALL = 3 * PLANE };
     Cosine t;
-    double x[ALL], was[ALL], before = 0, after = 0;
+    double x[ALL], was[ALL], room[PLANE], before = 0, after = 0;
     const Rng key = { .seed = 3, .stream = RNG_TEST };
     OK(cosine_open(&t, 3, N, err));
     for (int i = 0; i < ALL; i++) was[i] = x[i] = (double)rng_normal(key, (uint64_t)i);
-    cosine_forward(&t, x);
+    cosine_forward(&t, x, room);
     for (int i = 0; i < ALL; i++) before += was[i] * was[i], after += x[i] * x[i];
     assert_close(after, before, 1e-10);
-    cosine_inverse(&t, x);
+    cosine_inverse(&t, x, room);
     for (int i = 0; i < ALL; i++) assert_close(x[i], was[i], 1e-12);
     for (int i = 0; i < ALL; i++)                       // grey, rows alike, two half waves across
         x[i] = cos(acos(-1) * 2 * (i % N + 0.5) / N);
-    cosine_forward(&t, x);
+    cosine_forward(&t, x, room);
     for (int i = 0; i < ALL; i++) assert_close(x[i], i == 2 ? sqrt(3 * PLANE / 2.) : 0, 1e-12);
     cosine_close(&t);
 }
 
 // The variance of each cosine coefficient of n images x, about their mean.
 static void coefficient_variances(const double *x, int n, double var[DIM]) {
-    double sum[DIM] = { 0 }, square[DIM] = { 0 };
+    double sum[DIM] = { 0 }, square[DIM] = { 0 }, room[DIM];
     Cosine t;
     OK(cosine_open(&t, 1, SIDE, err));
     for (int i = 0; i < n; i++) {
         double image[DIM];
         memcpy(image, x + (size_t)i * DIM, sizeof image);
-        cosine_forward(&t, image);
+        cosine_forward(&t, image, room);
         for (int a = 0; a < DIM; a++) sum[a] += image[a], square[a] += image[a] * image[a];
     }
     for (int a = 0; a < DIM; a++) var[a] = square[a] / n - sum[a] / n * (sum[a] / n);
@@ -184,14 +219,14 @@ static void coefficient_variances(const double *x, int n, double var[DIM]) {
 
 static void starts_in_a_model_vary_like_its_images(void **state) {
     (void)state;
-    enum { DRAWS = 20000, RANK = 2, IMAGES = 600 };
+    enum { DRAWS = 20000, KEPT = 5, IMAGES = 600 };
     Dev dev;
     Set set;
     Starts st;
-    StartsFile f = { .n_group = 2, .rank = RANK, .channels = 1, .side = SIDE };
+    StartsFile f = { .n_group = 2, .kept = KEPT, .channels = 1, .side = SIDE };
     open_device(&dev, "ref");
     toy_set(&set, IMAGES);
-    OK(starts_factor(set.x, set.y, set.n, &f, err));
+    OK(starts_file_fit(set.x, set.y, set.n, &f, err));
     OK(starts_open_model(&st, &dev, START_INFORMATIVE, 2, &f, err));
     real *there = dev.be.alloc(&dev, DRAWS * DIM * sizeof *there, "draws");
     real *out = malloc(DRAWS * DIM * sizeof *out);
@@ -207,7 +242,7 @@ static void starts_in_a_model_vary_like_its_images(void **state) {
     dev.be.copy_out(&dev, out, there, DRAWS * DIM * sizeof *out);
     for (int i = 0; i < DRAWS * DIM; i++) x[i] = (double)out[i];
     coefficient_variances(x, DRAWS, found);
-    for (int a = 0; a < DIM; a++)                       // 6 sigma, and directions not quite found
+    for (int a = 0; a < DIM; a++)                       // 6 sigma, and rounding
         assert_close(found[a], expected[a] + 1e-4, 0.1 * expected[a]);
     starts_draw(&st, 5, number + 7, of, 1, there, DRAWS);   // a number always gives the same image
     real again[DIM];
@@ -408,7 +443,7 @@ static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
         { 0.75, 4, 49 }, { 0, 1, 182 }, { -3, 0.5, 334 }, { 1, 6, 33 }, { 1.3, 6, 33 },
     };
     for (size_t i = 0; i < LEN(plan); i++) {
-        const Anneal a = anneal_plan(&c, plan[i].climb, 1);
+        const Anneal a = anneal_plan(&c, plan[i].climb);
         double far = 0;
         assert_close(a.first, plan[i].first, 1e-9);
         assert_int_equal(a.steps, plan[i].steps);
@@ -419,7 +454,7 @@ static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
     }
     assert_close(anneal_scale(&(Anneal){ 1, 3, 1 }, 0), 3, 0);
     c.reinit = 0;                                           // never restarted: far, but not forever
-    assert_close((anneal_plan(&c, 1, 1).steps * 6.1) / 2, 400, 6);
+    assert_close((anneal_plan(&c, 1).steps * 6.1) / 2, 400, 6);
 }
 
 // A step so short that log p(x) is straight brings what its gradient promised.
@@ -826,7 +861,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chain_starts_have_the_mean_and_covariance_of_their_class),
         cmocka_unit_test(devices_draw_the_same_starts),
-        cmocka_unit_test(low_rank_starts_keep_what_matters_of_the_covariance),
+        cmocka_unit_test(starts_in_a_model_have_the_covariance_of_its_images),
+        cmocka_unit_test(few_images_or_constant_ones_still_make_starts),
         cmocka_unit_test(the_cosine_transform_keeps_lengths_and_knows_cosines),
         cmocka_unit_test(starts_in_a_model_vary_like_its_images),
         cmocka_unit_test(chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start),

@@ -171,8 +171,10 @@ static void put_file(FILE *f, const Info *in) {
                 (double)m->threshold);
     else fprintf(f, "  %-16s none: OOD images are not detected\n", "threshold");
     if (m->starts.n_group)
-        fprintf(f, "  %-16s a Gaussian of rank %d%s\n", "chain starts", m->starts.rank,
-                m->starts.n_group > 1 ? " per class" : "");
+        fprintf(f, "  %-16s a Gaussian%s, with %d %s\n", "chain starts",
+                m->starts.n_group > 1 ? " per class" : "",
+                m->starts.kept ? m->starts.kept : m->starts.rank,
+                m->starts.kept ? "correlated cosine coefficients" : "leading directions");
     fputc('\n', f);
 }
 
@@ -217,6 +219,7 @@ static void json_file(JsonOut *j, const Info *in) {
     json_close(j);
     json_put_double(j, "temperature", m->temperature > 0 ? m->temperature : NAN);
     json_put_double(j, "threshold", (double)m->threshold);
+    json_put_int(j, "chain_start_coefficients", m->starts.kept);
     json_put_int(j, "chain_start_rank", m->starts.rank);
 }
 

@@ -7,21 +7,21 @@ int cosine_open(Cosine *t, int channels, int side, Err *err) {
     const size_t n = (size_t)side * (size_t)side;
     *t = (Cosine){ .channels = channels, .side = side };
     t->basis = malloc(n * sizeof *t->basis);
-    t->room = malloc(n * sizeof *t->room);
-    if (!t->basis || !t->room) {
+    t->columns = malloc(n * sizeof *t->columns);
+    if (!t->basis || !t->columns) {
         cosine_close(t);
         return err_set(err, ERR_MEM, "out of memory for the cosine transform");
     }
     for (int u = 0; u < side; u++)
         for (int i = 0; i < side; i++)
-            t->basis[u * side + i] =
+            t->columns[i * side + u] = t->basis[u * side + i] =
                 sqrt((u ? 2.0 : 1.0) / side) * cos(acos(-1) * (i + 0.5) * u / side);
     return 0;
 }
 
 void cosine_close(Cosine *t) {
     free(t->basis);
-    free(t->room);
+    free(t->columns);
     *t = (Cosine){ 0 };
 }
 
@@ -42,31 +42,30 @@ static void colours(const Cosine *t, double *x, int back) {
 }
 
 // to = the transform of every row of `from`, transposed: twice makes both dimensions.
-static void rows(const Cosine *t, const double *from, double *to, int back) {
-    const int n = t->side;
+static void rows(const double *basis, int n, const double *from, double *to) {
     for (int r = 0; r < n; r++)
         for (int u = 0; u < n; u++) {
             double sum = 0;
-            for (int i = 0; i < n; i++)
-                sum += from[r * n + i] * t->basis[back ? i * n + u : u * n + i];
+            #pragma omp simd reduction(+ : sum)
+            for (int i = 0; i < n; i++) sum += from[r * n + i] * basis[u * n + i];
             to[u * n + r] = sum;
         }
 }
 
-static void planes(Cosine *t, double *x, int back) {
+static void planes(const Cosine *t, const double *basis, double *x, double *room) {
     const size_t n = (size_t)t->side * (size_t)t->side;
     for (int c = 0; c < t->channels; c++) {
-        rows(t, x + (size_t)c * n, t->room, back);
-        rows(t, t->room, x + (size_t)c * n, back);
+        rows(basis, t->side, x + (size_t)c * n, room);
+        rows(basis, t->side, room, x + (size_t)c * n);
     }
 }
 
-void cosine_forward(Cosine *t, double *x) {
+void cosine_forward(const Cosine *t, double *x, double *room) {
     colours(t, x, 0);
-    planes(t, x, 0);
+    planes(t, t->basis, x, room);
 }
 
-void cosine_inverse(Cosine *t, double *x) {
-    planes(t, x, 1);
+void cosine_inverse(const Cosine *t, double *x, double *room) {
+    planes(t, t->columns, x, room);
     colours(t, x, 1);
 }

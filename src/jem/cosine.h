@@ -7,13 +7,13 @@
 typedef struct {
     int     channels, side;
     double *basis;               // [side][side]: row u is the u-th cosine
-    double *room;                // [side][side]
+    double *columns;             // the same, transposed
 } Cosine;
 
 int  cosine_open(Cosine *t, int channels, int side, Err *err);
 void cosine_close(Cosine *t);
-// Planes x [channels][side][side] to coefficients of the same shape, or back, in place.
-// Orthonormal.
-void cosine_forward(Cosine *t, double *x);
-void cosine_inverse(Cosine *t, double *x);
+// Planes x [channels][side][side] to coefficients of the same shape, or back, in place; room:
+// [side][side]. Orthonormal.
+void cosine_forward(const Cosine *t, double *x, double *room);
+void cosine_inverse(const Cosine *t, double *x, double *room);
 #endif

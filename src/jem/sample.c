@@ -50,9 +50,9 @@ double sample_climb(Pass *p, const Chain *chain, real *x, const int *y, real *su
     return climb_share(&chain->energy, row[0], row[2], row[1]);
 }
 
-Anneal anneal_plan(const Config *c, double climb, double lost) {
+Anneal anneal_plan(const Config *c, double climb) {
     const double LONGEST = 6, SHORTEST = 0.5, LAST = 0.1, FARTHEST = 400;
-    const double longest = climb < 1 ? lost / (1 - climb) : LONGEST;
+    const double longest = climb < 1 ? 1 / (1 - climb) : LONGEST;
     const double first = fmin(fmax(longest, SHORTEST), LONGEST);
     const double far = fmin(c->steps / fmax(c->reinit, 1e-3), FARTHEST);
     return (Anneal){ .steps = (int)ceil(2 * far / (first + LAST)), .first = first, .last = LAST };

@@ -34,6 +34,6 @@ real anneal_scale(const Anneal *a, int k);      // the length of step k: falls l
 double sample_climb(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key);
 // The steps for a model with this climb: the higher it is, the longer the steps; their total length
 // is that of an average chain of the replay buffer, steps / reinit (docs/pyld.md). A step s times
-// as long loses s (1 - climb) of what its gradient promised; the first may lose the share `lost`.
-Anneal anneal_plan(const Config *c, double climb, double lost);
+// as long loses s (1 - climb) of what its gradient promised: the first may lose about all.
+Anneal anneal_plan(const Config *c, double climb);
 #endif

@@ -4,14 +4,7 @@
 #ifndef STARTS_H
 #define STARTS_H
 #include "conf/config.h"
-#include "jem/cosine.h"
-
-typedef struct {                          // chain starts as a model file holds them, on the host
-    int    n_group, rank, channels, side;
-    float *mean, *factor;                 // [n_group][dim], [n_group][rank][dim]
-    float *spectrum;                      // [n_group][dim]: sd of the cosine coefficients of what
-                                          // the factors leave; NULL in files of before
-} StartsFile;
+#include "jem/starts_file.h"
 
 typedef struct {
     Dev       *dev;
@@ -21,11 +14,12 @@ typedef struct {
     int       *rows, *number;             // on the device: images sorted by class; scratch
     real      *mean, *factor;             // there too: [n_group][dim]; [n_group][rank][dim] or NULL
     real      *share;                     // [classes], host: class frequencies, cumulated
-    struct {                              // starts with a spectrum, which are drawn on the host
-        StartsFile of;                    // the caller's; spectrum NULL: none
+    struct {                              // starts in a model file, which are drawn on the host
+        const StartsFile *file;           // the caller's; NULL: none, or one of 0.1
         Cosine     cosine;
-        double    *image;                 // [dim]
-        real      *pixels;                // [dim]
+        int        lot;                   // as many at once
+        double    *room;                  // [lot][dim + side^2]
+        real      *images;                // [lot][dim]
     } host;
     struct {                              // starts that are training images (starts_add_real)
         real   rate, noise;               // how often; sd of the noise on them
@@ -36,7 +30,7 @@ typedef struct {
     Arena      arena;
 } Starts;
 
-enum { STARTS_AT_ONCE = 512, STARTS_RANK = 16 };
+enum { STARTS_AT_ONCE = 512 };
 
 // From images on the device; y: their labels on the host; pixels: the same images on the host.
 int  starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels,
@@ -53,9 +47,4 @@ int  starts_class(const Starts *s, PriorKind prior, uint64_t seed, uint32_t numb
 // Draws number[i] of class[i] into row number[i] % n_out of out (device); the lists are the host's.
 void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out,
                  int n_out);
-// What a model needs to start chains without its data: per group the mean and `rank` leading
-// directions, each as long as its standard deviation, and the spectrum of what these leave. f's
-// sizes are set; its arrays become malloc'd (starts_file_free).
-int  starts_factor(const uint8_t *pixels, const int *y, size_t n, StartsFile *f, Err *err);
-void starts_file_free(StartsFile *f);
 #endif

@@ -427,18 +427,26 @@ static void declare_card(StWriter *w, const Net *net, const ModelCard *card, con
 }
 
 static void declare_starts(StWriter *w, const StartsFile *s, uint64_t dim) {
-    const uint64_t groups = (uint64_t)s->n_group, rank = (uint64_t)s->rank;
+    const uint64_t groups = (uint64_t)s->n_group, rank = (uint64_t)s->rank,
+                   kept = (uint64_t)s->kept, len = starts_lower_len(s->kept);
     if (!s->mean) return;
     st_declare(w, "start.mean", ST_F16, 2, (uint64_t[]){ groups, dim });
-    st_declare(w, "start.factor", ST_F16, 3, (uint64_t[]){ groups, rank, dim });
-    if (s->spectrum) st_declare(w, "start.spectrum", ST_F16, 2, (uint64_t[]){ groups, dim });
+    if (s->factor) st_declare(w, "start.factor", ST_F16, 3, (uint64_t[]){ groups, rank, dim });
+    if (!kept) return;
+    st_declare(w, "start.spectrum", ST_F16, 2, (uint64_t[]){ groups, dim });
+    st_declare(w, "start.index", ST_I32, 1, (uint64_t[]){ kept });
+    st_declare(w, "start.lower", ST_I8, 2, (uint64_t[]){ groups, len });
 }
 
 static void write_starts(StWriter *w, const StartsFile *s, size_t dim) {
+    const size_t groups = (size_t)s->n_group, kept = (size_t)s->kept;
     if (!s->mean) return;
-    write_floats(w, s->mean, (size_t)s->n_group * dim);
-    write_floats(w, s->factor, (size_t)s->n_group * (size_t)s->rank * dim);
-    if (s->spectrum) write_floats(w, s->spectrum, (size_t)s->n_group * dim);
+    write_floats(w, s->mean, groups * dim);
+    if (s->factor) write_floats(w, s->factor, groups * (size_t)s->rank * dim);
+    if (!kept) return;
+    write_floats(w, s->spectrum, groups * dim);
+    st_write(w, s->index, kept * sizeof *s->index);
+    st_write(w, s->lower, groups * starts_lower_len(s->kept));
 }
 
 // Weights and card through the writer that *out becomes; s: held in its memory, else in the file.

@@ -51,11 +51,12 @@ static void swap_average(Trainer *t) {
 // What the model needs to start chains without its data.
 static int chain_starts(TrainRun *r, Err *err) {
     if (r->starts.mean || !has_chains(&r->t) || !r->t.starts.n_group) return 0;
+    const int dim = r->train.c * r->train.side * r->train.side;
     r->starts = (StartsFile){ .n_group = r->t.starts.n_group,
-                              .rank = STARTS_RANK,
+                              .kept = dim < STARTS_KEPT ? dim : STARTS_KEPT,
                               .channels = r->train.c,
                               .side = r->train.side };
-    return starts_factor(r->train.x, r->train.y, r->train.n, &r->starts, err);
+    return starts_file_fit(r->train.x, r->train.y, r->train.n, &r->starts, err);
 }
 
 // Fitted to the logits of the validation images, whose scores are s; 0 where there are too few

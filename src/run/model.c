@@ -56,27 +56,59 @@ static int read_start(Model *m, St *st, const StTensor *t, size_t n, float **to,
     return 0;
 }
 
+static int fits(const StTensor *t, int rank, uint64_t a, uint64_t b) {
+    return t->rank == rank && t->shape[0] == a && (rank < 2 || t->shape[1] == b);
+}
+
+// Which coefficients are correlated, and how.
+static int read_correlations(Model *m, St *st, const StTensor *index, const StTensor *lower,
+                             int dim, Err *err) {
+    StartsFile *s = &m->starts;
+    s->kept = (int)index->shape[0];
+    s->index = arena_alloc(&m->arena, index->shape[0], sizeof *s->index);
+    s->lower = arena_alloc(&m->arena, lower->bytes, 1);
+    if (arena_ok(&m->arena, "chain starts", err) ||
+        st_read_raw(st, index, s->index, index->bytes, err) ||
+        st_read_raw(st, lower, s->lower, lower->bytes, err))
+        return -1;
+    for (int a = 0; a < s->kept; a++)
+        if (s->index[a] >= dim || s->index[a] <= (a ? s->index[a - 1] : -1))
+            return err_set(err, ERR_DATA,
+                           "%s: tensor 'start.index': expected rising numbers from 0 to %d",
+                           st->path, dim - 1);
+    return 0;
+}
+
 static int read_starts(Model *m, St *st, Err *err) {
     const StTensor *mean = st_find(st, "start.mean"), *factor = st_find(st, "start.factor");
-    const StTensor *spectrum = st_find(st, "start.spectrum");
-    const uint64_t dim = tensor_len(&m->net.act[0]);
-    if (!mean || !factor) return 0;
-    if (mean->rank != 2 || factor->rank != 3 || mean->shape[1] != dim || factor->shape[2] != dim ||
-        factor->shape[0] != mean->shape[0] || factor->shape[1] < 1 || factor->shape[1] > 4096 ||
-        (mean->shape[0] != 1 && mean->shape[0] != (uint64_t)m->net.spec.classes) ||
-        (spectrum && (spectrum->rank != 2 || spectrum->shape[0] != mean->shape[0] ||
-                      spectrum->shape[1] != dim)))
+    const StTensor *spectrum = st_find(st, "start.spectrum"), *index = st_find(st, "start.index"),
+                   *lower = st_find(st, "start.lower");
+    const uint64_t dim = tensor_len(&m->net.act[0]), groups = mean ? mean->shape[0] : 0;
+    const int whole = spectrum && index && lower;
+    if (!mean || (!whole && !factor)) return 0;
+    int good =
+        fits(mean, 2, groups, dim) && (groups == 1 || groups == (uint64_t)m->net.spec.classes);
+    if (whole)
+        good = good && fits(spectrum, 2, groups, dim) && index->type == ST_I32 &&
+               lower->type == ST_I8 && index->rank == 1 && index->shape[0] >= 1 &&
+               index->shape[0] <= dim &&
+               fits(lower, 2, groups, starts_lower_len((int)index->shape[0]));
+    else
+        good = good && factor->rank == 3 && factor->shape[0] == groups && factor->shape[1] >= 1 &&
+               factor->shape[1] <= 4096 && factor->shape[2] == dim;
+    if (!good)
         return err_set(err, ERR_DATA, "%s: chain starts of another shape than the model's images",
                        st->path);
-    const size_t n = mean->shape[0] * dim;
+    const size_t n = groups * dim;
     StartsFile *s = &m->starts;
-    *s = (StartsFile){ .n_group = (int)mean->shape[0],
-                       .rank = (int)factor->shape[1],
+    *s = (StartsFile){ .n_group = (int)groups,
+                       .rank = whole ? 0 : (int)factor->shape[1],
                        .channels = m->net.spec.channels,
                        .side = m->net.spec.side };
-    return read_start(m, st, mean, n, &s->mean, err) ||
-           read_start(m, st, factor, n * factor->shape[1], &s->factor, err) ||
-           (spectrum && read_start(m, st, spectrum, n, &s->spectrum, err));
+    if (read_start(m, st, mean, n, &s->mean, err)) return -1;
+    if (!whole) return read_start(m, st, factor, n * factor->shape[1], &s->factor, err);
+    return read_start(m, st, spectrum, n, &s->spectrum, err) ||
+           read_correlations(m, st, index, lower, (int)dim, err);
 }
 
 // What is fitted is within 1/1000 and 1000, but for rounding.

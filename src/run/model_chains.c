@@ -67,12 +67,7 @@ static int starts_from_model(Sampler *s, Model *m, StartKind kind, const Events 
                        "%s: contains chain starts for --start %s only, and its training images "
                        "(%s) are not found; name their folder with --data-dir",
                        m->path, gaussian ? "gaussian" : "informative", m->cfg.data);
-    char line[128];
-    snprintf(
-        line, sizeof line,
-        "chains start from the Gaussians in the model file (rank %d%s): training images not found",
-        m->starts.rank, m->starts.spectrum ? " and spectrum" : "");
-    tell_line(ev, line);
+    tell_line(ev, "chains start from the Gaussians in the model file: training images not found");
     return starts_open_model(&s->starts, &m->dev, kind, m->net.spec.classes, &m->starts, err);
 }
 
@@ -238,9 +233,7 @@ static int plan_chains(Draw *d, int *cls, Err *err) {
         s->known.start = d->cfg.start;
         s->known.batch = d->cfg.batch;
     }
-    // With exact starts, steps that lose about all that they promise give the best FID; with those
-    // in a model file they have to be shorter, or pixels run away (docs/experiments.md).
-    s->anneal = anneal_plan(&d->cfg, s->known.climb, s->starts.host.of.spectrum ? 0.5 : 1);
+    s->anneal = anneal_plan(&d->cfg, s->known.climb);
     char line[128];
     snprintf(line, sizeof line,
              "chains of %d steps, from %.3g to %.2g times as long as in training", s->anneal.steps,
