@@ -266,7 +266,7 @@ static int measure_iterations(Bench *b, const Events *ev, Err *err) {
 // Chains run down and up without weight gradients, each update batch with them.
 static double iteration_flop(const Bench *b) {
     const int px = b->c->px, batches = px == PX_NONE ? 1 : px == PX_SHARED ? 2 : 3;
-    const int updates = b->c->sam > 0 ? 2 * batches : batches;
+    const double updates = b->c->sam > 0 ? batches * (1 + 1. / b->c->sam_every) : batches;
     return (px == PX_NONE ? 0 : b->c->steps) * b->whole[INPUT].work +
            updates * b->whole[WEIGHTS].work;
 }
@@ -296,10 +296,12 @@ static char *as_text(const Bench *b, Err *err) {
     FILE *f = open_memstream(&text, &n);
     if (f) {
         const double ms = median(b->ms, b->n);
-        char px[32], whole[64];
+        char px[32], sam[32] = "", whole[96];
         config_value(b->c, config_row("px"), px, sizeof px);
-        snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px,
-                 b->c->sam > 0 ? ", SAM" : "");
+        if (b->c->sam > 0 && b->c->sam_every > 1)
+            snprintf(sam, sizeof sam, ", SAM every %d", b->c->sam_every);
+        else if (b->c->sam > 0) snprintf(sam, sizeof sam, ", SAM");
+        snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px, sam);
         fprintf(f, "%s, batch %d; %s\n\n", b->c->model, b->c->batch, b->device);
         fprintf(f, "%-30s %5s  %-16s %9s\n", "op", "count", "direction", "ms");
         for (int i = 0; i < b->n_row; i++) put_row(f, &b->row[i]);
