@@ -389,7 +389,7 @@ $(OBJ)/%-$(1).o: src/%.c $(OBJ)/flags
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 
-$(OBJ)/dev/cuda_hopper.o: SPECIAL.90 := a# instructions that capability 9.0 alone has
+$(filter $(OBJ)/dev/cuda_hopper%,$(CUDA_OBJ)): SPECIAL.90 := a# instructions that capability 9.0 alone has
 $(OBJ)/%.o: src/%.cu $(OBJ)/flags
 	@mkdir -p $(@D); echo "nvcc  $<"
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c $< -o $@

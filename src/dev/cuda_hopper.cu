@@ -8,10 +8,9 @@
 // of eight pixels, the distance ten. Outside the image the fetches give zeros, which is the
 // padding. Filters come tap by tap, through a ring of stages. Two warpgroups multiply, half of the
 // pixels each; the first thread fetches for all.
-#include "dev/cuda.cuh"
-#include <cuda.h>
+#include "dev/cuda_hopper.cuh"
 
-enum { ACROSS = 8, THREADS = 256, TAPS = 9 };
+enum { ACROSS = 8, THREADS = 256 };
 enum { BORDERED = ACROSS + 2, KC = 64, ROW = KC * 2, A = 200 * ROW, MOST_STAGES = 8 };
 
 struct Tiles {
@@ -19,108 +18,6 @@ struct Tiles {
     int down, images;                          // a tile's rows and images
     int n_chunk, m_tiles, buffers, stages;
 };
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-// ---- barriers in shared memory, fetches --------------------------------------------------------
-
-static __device__ unsigned shared_address(const void *p) {
-    return (unsigned)__cvta_generic_to_shared(p);
-}
-
-static __device__ void barrier_init(uint64_t *b, int count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count));
-}
-
-static __device__ void barrier_expect(uint64_t *b, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)),
-                 "r"(bytes)
-                 : "memory");
-}
-
-static __device__ void barrier_wait(uint64_t *b, unsigned phase) {
-    asm volatile("{\n.reg .pred p;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
-                 "@p bra done;\n"
-                 "bra again;\n"
-                 "done:\n}" ::"r"(shared_address(b)),
-                 "r"(phase)
-                 : "memory");
-}
-
-static __device__ void barrier_arrive(uint64_t *b) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
-}
-
-static __device__ void fetch_pixels(void *to, const CUtensorMap *map, uint64_t *b, int c, int w,
-                                    int h, int n) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(shared_address(to)),
-                 "l"(map), "r"(shared_address(b)), "r"(c), "r"(w), "r"(h), "r"(n)
-                 : "memory");
-}
-
-static __device__ void fetch_filters(void *to, const CUtensorMap *map, uint64_t *b, int c, int tap,
-                                     int out) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(shared_address(to)),
-                 "l"(map), "r"(shared_address(b)), "r"(c), "r"(tap), "r"(out)
-                 : "memory");
-}
-
-// ---- matrix products ---------------------------------------------------------------------------
-
-// Rows of 128 bytes, swizzled as they were fetched; groups of eight rows lie `apart` bytes apart.
-static __device__ uint64_t matrix(unsigned address, unsigned apart) {
-    return (uint64_t)(address >> 4 & 0x3fff) | (uint64_t)1 << 16 | (uint64_t)(apart >> 4) << 32 |
-           (uint64_t)1 << 62;
-}
-
-#define D16(i)                                                                                    \
-    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
-        "+f"(d[i + 6]), "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]), "+f"(d[i + 10]),           \
-        "+f"(d[i + 11]), "+f"(d[i + 12]), "+f"(d[i + 13]), "+f"(d[i + 14]), "+f"(d[i + 15])
-#define N0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-#define N1 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define N2 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-#define N3 "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define N4 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
-#define WGMMA(n, names, a, b)                                                                     \
-    "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.bf16.bf16 {" names "}, " a ", " b              \
-    ", 1, 1, 1, 0, 0;"
-
-// d[64][BN] += a[64][16] b[BN][16]^T, by a warpgroup, later.
-static __device__ void multiply(float (&d)[32], uint64_t a, uint64_t b) {
-    asm volatile(WGMMA(64, N0 N1, "%32", "%33") : D16(0), D16(16) : "l"(a), "l"(b));
-}
-static __device__ void multiply(float (&d)[64], uint64_t a, uint64_t b) {
-    asm volatile(WGMMA(128, N0 N1 N2 N3, "%64", "%65")
-                 : D16(0), D16(16), D16(32), D16(48)
-                 : "l"(a), "l"(b));
-}
-static __device__ void multiply(float (&d)[80], uint64_t a, uint64_t b) {
-    asm volatile(WGMMA(160, N0 N1 N2 N3 N4, "%80", "%81")
-                 : D16(0), D16(16), D16(32), D16(48), D16(64)
-                 : "l"(a), "l"(b));
-}
-
-static __device__ void multiply_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-static __device__ void multiply_end() {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-template <int N> static __device__ void all_products_but() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
-}
-
-static __device__ void store_quarters(void *to, unsigned a, unsigned b, unsigned c, unsigned d) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                     shared_address(to)),
-                 "r"(a), "r"(b), "r"(c), "r"(d)
-                 : "memory");
-}
-
-#endif
 
 // ---- the kernel --------------------------------------------------------------------------------
 
@@ -155,7 +52,7 @@ static __device__ __forceinline__ void barriers_init(TileBarriers &b, int stages
             barrier_init(&b.b_full[i], 1);
             barrier_init(&b.b_free[i], 2);
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        barriers_ready();
     }
     __syncthreads();
 }
@@ -281,21 +178,35 @@ static EncodeTiled *encode_tiled() {
     return found;
 }
 
-static int map_of(CUtensorMap *map, const void *p, int rank, const int *dim, const int *box) {
+int hopper_can_map(void) { return encode_tiled() != NULL; }
+
+int hopper_map(CUtensorMap *map, const void *p, const TensorBox *t) {
     cuuint64_t dims[4], strides[4];
     cuuint32_t boxes[4], ones[4];
-    for (int i = 0; i < rank; i++) {
-        dims[i] = (cuuint64_t)dim[i];
-        strides[i] = i ? strides[i - 1] * dims[i - 1] : sizeof(bf16);
-        boxes[i] = (cuuint32_t)box[i];
+    for (int i = 0; i < t->rank; i++) {
+        dims[i] = (cuuint64_t)t->dim[i];
+        strides[i] = t->stride[i] * sizeof(bf16);
+        boxes[i] = (cuuint32_t)t->box[i];
         ones[i] = 1;
     }
-    return encode_tiled()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)rank, (void *)p, dims,
-                          strides + 1, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    const CUtensorMapSwizzle swizzle =
+        t->box[0] == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+    return encode_tiled()(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)t->rank, (void *)p,
+                          dims, strides + 1, boxes, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                          CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                           CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
                ? 0
                : -1;
+}
+
+int hopper_map_pixels(CUtensorMap *map, const Tensor *t, int channels, int columns, int rows,
+                      int images) {
+    const size_t c = (size_t)t->c, row = c * (size_t)t->w;
+    const TensorBox box = { 4,
+                            { t->c, t->w, t->h, t->n },
+                            { channels, columns, rows, images },
+                            { 1, c, row, row * (size_t)t->h } };
+    return hopper_map(map, t->p, &box);
 }
 
 // A variant is a number of channels a block computes, and how many blocks share a multiprocessor.
@@ -320,16 +231,17 @@ int hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y) {
     const Cuda *cuda = cuda_of(dev);
     return cuda->hopper && cuda->half && x->w % ACROSS == 0 && x->h % 8 == 0 && x->c % 32 == 0 &&
            variant >= 0 && variant < HOPPER_VARIANTS && y->c % WIDTH[variant] == 0 &&
-           tiles_of(cuda, variant, x, y).stages > 1 && encode_tiled() != NULL;
+           tiles_of(cuda, variant, x, y).stages > 1 && hopper_can_map();
 }
 
 template <int BN, int LAST>
 static cudaError_t launch(Cuda *cuda, const Tiles *s, const Tensor *x, const void *w,
                           const Tensor *y) {
-    const int x_dim[4] = { x->c, x->w, x->h, x->n }, w_dim[3] = { x->c, TAPS, y->c };
-    const int x_box[4] = { KC, BORDERED, s->down + 2, s->images }, w_box[3] = { KC, 1, BN };
+    const size_t in = (size_t)x->c;
+    const TensorBox w_box = { 3, { x->c, TAPS, y->c }, { KC, 1, BN }, { 1, in, TAPS * in } };
     CUtensorMap pixels, filters;
-    if (map_of(&pixels, x->p, 4, x_dim, x_box) || map_of(&filters, w, 3, w_dim, w_box))
+    if (hopper_map_pixels(&pixels, x, KC, BORDERED, s->down + 2, s->images) ||
+        hopper_map(&filters, w, &w_box))
         return cudaErrorInvalidValue;
     const int fetched = s->buffers * A + s->stages * BN * ROW;
     const int leaving = THREADS / 32 * 16 * (BN * 2 + 16);
