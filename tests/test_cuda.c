@@ -175,12 +175,15 @@ static void in_both_types(void (*test)(Pair *)) {
 #include "op_cases.h"
 #include "window_cases.h"
 
-static void conv_agrees(Pair *t, const Case *k) {
+// The directions that own kernels computed, as bits.
+static int conv_agrees(Pair *t, const Case *k) {
     char what[5][200];
     static const char *const part[] = { "y", "y without bias", "dx", "dw", "db" };
     static const int direction[] = { 0, 0, 1, 2, 2 };
     ConvRun r;
+    int own = 0;
     conv_run(t, k, &r);
+    for (int i = 0; i < 3; i++) own |= !strncmp(r.c[1].how[i], "own ", 4) << i;
     for (int i = 0; i < 5; i++)
         snprintf(what[i], sizeof what[i], "%s of conv n%d %d-%d %dx%d k%d s%d p%d plain %d%d (%s)",
                  part[i], k->n, k->in, k->out, k->h, k->w, k->size, k->stride, k->pad, k->x_plain,
@@ -193,6 +196,7 @@ static void conv_agrees(Pair *t, const Case *k) {
     if (!few) same(t, r.dw, r.n_w, t->tol, what[3]);
     if (!few) same(t, r.db, (size_t)k->out, t->tol, what[4]);
     conv_end(t, r.c, r.f);
+    return own;
 }
 
 static void odd_convolutions(Pair *t) {
@@ -221,8 +225,29 @@ static void convolutions_of_real_shapes_agree(void **state) {
     in_both_types(real_convolutions);
 }
 
-// Every variant of the own convolutions, whatever is fastest here. Other GPUs have none of them:
-// there the choices are not taken, and cuDNN is tested once more.
+// One case with this variant of the own kernels in some directions, whatever is fastest here.
+// fits: this GPU has such a kernel, if it is of compute capability 9.0. Others have none: there the
+// choices are not taken, and cuDNN is tested once more.
+static void agrees_by_own(const Case *k, int variant, int first, int last, int fits) {
+    static const char *const name[] = { "fwd", "dx", "dw" };
+    char tuning[384] = "";
+    Pair t;
+    int n = 0;
+    for (int dir = first; dir <= last; dir++)
+        n += snprintf(tuning + n, sizeof tuning - (size_t)n,
+                      "%s n%d %dx%d %d-%d k3 s%d p1 bf16 = own %d\n", name[dir], k->n, k->h, k->w,
+                      k->in, k->out, k->stride, variant);
+    pair_open(&t, PREC_BF16, tuning);
+    const char *gpu = t.dev[1].be.describe(&t.dev[1]);
+    const int hopper = strstr(gpu, "H100") || strstr(gpu, "H200");
+    const int own = conv_agrees(&t, k);
+    for (int dir = first; fits && hopper && dir <= last; dir++)
+        if (!(own >> dir & 1))
+            fail_msg("%s of conv n%d %d-%d %dx%d s%d: own %d was not used", name[dir], k->n, k->in,
+                     k->out, k->h, k->w, k->stride, variant);
+    pair_close(&t);
+}
+
 static void own_convolutions_agree(void **state) {
     (void)state;
     static const Case cases[] = {
@@ -233,19 +258,33 @@ static void own_convolutions_agree(void **state) {
         { 4, 64, 64, 48, 48, 3, 1, 1, 0, 0 },
     };
     for (int variant = 1; variant <= 7; variant++)
-        for (size_t i = 0; i < LEN(cases); i++) {
-            const Case *k = &cases[i];
-            char tuning[256];
-            Pair t;
-            int n = 0;
-            for (int dir = 0; dir < 2; dir++)
-                n += snprintf(tuning + n, sizeof tuning - (size_t)n,
-                              "%s n%d %dx%d %d-%d k3 s1 p1 bf16 = own %d\n", dir ? "dx" : "fwd",
-                              k->n, k->h, k->w, k->in, k->out, variant);
-            pair_open(&t, PREC_BF16, tuning);
-            conv_agrees(&t, k);
-            pair_close(&t);
-        }
+        for (size_t i = 0; i < LEN(cases); i++) agrees_by_own(&cases[i], variant, 0, 1, 0);
+}
+
+// A block's output channels, by variant: 160, 128 and 64, with the input once in shared memory or
+// three times. Chunks of 32 input channels that are not full, images of any size, odd numbers of
+// images, more tiles than blocks and fewer.
+static void own_weight_gradients_agree(void **state) {
+    (void)state;
+    static const int width[] = { 160, 128, 64 };
+    static const Case cases[] = {
+        { 1, 160, 160, 32, 32, 3, 1, 1, 0, 0 }, { 3, 16, 160, 12, 12, 3, 1, 1, 0, 0 },
+        { 3, 320, 320, 8, 8, 3, 1, 1, 0, 0 },   { 2, 96, 128, 24, 9, 3, 1, 1, 0, 0 },
+        { 9, 192, 128, 7, 3, 3, 1, 1, 0, 0 },   { 7, 64, 64, 32, 32, 3, 1, 1, 0, 0 },
+        { 2, 40, 64, 5, 11, 3, 1, 1, 0, 0 },    { 1, 8, 64, 1, 1, 3, 1, 1, 0, 0 },
+    };
+    for (int variant = 1; variant <= 6; variant++)
+        for (size_t i = 0; i < LEN(cases); i++)
+            if (cases[i].out % width[(variant - 1) % 3] == 0)
+                agrees_by_own(&cases[i], variant, 2, 2, 1);
+}
+
+// Small enough for compute-sanitizer.
+static void own_kernels_of_small_shapes_agree(void **state) {
+    (void)state;
+    const Case plain = { 1, 64, 64, 8, 8, 3, 1, 1, 0, 0 };
+    agrees_by_own(&plain, 3, 2, 2, 1);
+    agrees_by_own(&plain, 6, 2, 2, 1);
 }
 
 static void ends(Pair *t) {
@@ -979,7 +1018,8 @@ static void the_search_for_kernels_is_shown_and_stops(void **state) {
     free(keep);
 }
 
-int main(void) {
+// test_cuda [PATTERN]: the tests whose names match, with * and ?.
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains_that_get_longer_are_recorded_anew),
         cmocka_unit_test(a_recorded_step_is_the_same_step),
@@ -989,6 +1029,8 @@ int main(void) {
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
         cmocka_unit_test(convolutions_of_real_shapes_agree),
         cmocka_unit_test(own_convolutions_agree),
+        cmocka_unit_test(own_kernels_of_small_shapes_agree),
+        cmocka_unit_test(own_weight_gradients_agree),
         cmocka_unit_test(stems_and_heads_agree),
         cmocka_unit_test(inference_agrees),
         cmocka_unit_test(biases_reach_through_norms),
@@ -1008,5 +1050,6 @@ int main(void) {
         cmocka_unit_test(sizes_beyond_32_bits_are_right_or_refused),
         cmocka_unit_test(a_network_in_bf16_is_close),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

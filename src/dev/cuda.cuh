@@ -119,9 +119,17 @@ static cudaError_t launch_early(const Cuda *cuda, void (*kernel)(P...), unsigned
 }
 
 // cuda_hopper.cu: y = x convolved 3x3, stride 1, padding 1, in bf16; w: [out][tap][in].
-enum { HOPPER_VARIANTS = 7 };
+enum { HOPPER_VARIANTS = 7, HOPPER_DW_VARIANTS = 6, MOST_OWN_VARIANTS = 7 };
 int  hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y);
 cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y);
+
+// cuda_hopper_dw.cu: the weight gradient of the same convolution, x and dy in bf16: partial sums
+// in part (hopper_dw_bytes), which hopper_dw_add then adds to dw [out][in][tap] in a fixed order.
+int    hopper_dw_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y);
+size_t hopper_dw_bytes(const Dev *dev, int variant, const Tensor *x, const Tensor *y);
+cudaError_t hopper_dw(Dev *dev, int variant, const Tensor *x, const Tensor *dy, void *part);
+cudaError_t hopper_dw_add(Dev *dev, int variant, const Tensor *x, const Tensor *dy,
+                          const void *part, float *dw);
 
 // cuda_stem.cu: convolutions with plain images or plain features on a side, and any convolution
 // that cuDNN has no engine for. w: as stem_pack made it ([in][size][size_w][out, filled to eights],

@@ -116,8 +116,8 @@ static void conv_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, 
         return;
     }
     void *part = cuda_of(dev)->scratch, *workspace = (char *)part + dw_bytes(c);
-    plan_failed(dev, p, plan_run(dev, p, x, packed_of(c), part, dy, workspace), "conv_dw");
-    dw_add(dev, c, part, p->out32, dw);
+    if (!plan_failed(dev, p, plan_run(dev, p, x, packed_of(c), part, dy, workspace), "conv_dw"))
+        plan_failed(dev, p, plan_dw_add(dev, p, c, part, workspace, dw), "conv_dw");
 }
 
 void cuda_conv_table(Backend *be) {

@@ -26,7 +26,7 @@ typedef struct ConvPlan {                      // how a direction of a shape is 
     char    key[96], name[64];
     int     dir, out32;                        // out32: dw comes in fp32
     int     rot180;                            // as the opposite operation with the rotated filter
-    int     own;                               // hopper_conv's variant, from 1; 0: cuDNN's plan
+    int     own;                               // an own kernel's variant, from 1; 0: cuDNN's plan
     DnnDesc graph, plan;
     size_t  workspace;
     struct ConvPlan *next;
@@ -71,9 +71,12 @@ int  can_rot180(const Conv *c, int dir);
 // The plan of a direction: one already made, or from a choice made earlier, or by timing. NULL:
 // there is none, and plain loops must do (or the device failed, or was stopped).
 const ConvPlan *plan_for(Dev *dev, const Conv *c, int dir);
-// Runs it on x, y and the filter's packed copies; a weight gradient goes to dw, [out][tap][in]. The
-// status is for plan_failed: 0, or the device's error.
+// Runs it on x, y and the filter's packed copies; a weight gradient goes to dw, [out][tap][in], or
+// stays in the workspace, until plan_dw_add adds it to the master's. The status is for plan_failed:
+// 0, or the device's error.
 int  plan_run(Dev *dev, const ConvPlan *p, const Tensor *x, const PackedFilter *f, void *dw,
               const Tensor *y, void *workspace);
+int  plan_dw_add(Dev *dev, const ConvPlan *p, const Conv *c, const void *part,
+                 const void *workspace, float *dw);
 int  plan_failed(Dev *dev, const ConvPlan *p, int status, const char *what);
 #endif

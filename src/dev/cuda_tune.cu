@@ -40,9 +40,16 @@ int can_rot180(const Conv *c, int dir) {
            2 * c->pad == c->size - 1;
 }
 
+// Whether there is such an own kernel; own: its variant, from 1.
 static int can_own(const Dev *dev, const Conv *c, int dir, int own) {
     const Tensor *from = dir == FWD ? &c->x : &c->y, *to = dir == FWD ? &c->y : &c->x;
-    return can_rot180(c, dir) && c->size == 3 && hopper_fits(dev, own - 1, from, to);
+    if (c->relu || c->size != 3 || c->size_w != 3 || c->pad != 1 || c->pad_w != 1) return 0;
+    if (dir == DW) return c->stride == 1 && hopper_dw_fits(dev, own - 1, &c->x, &c->y);
+    return c->stride == 1 && hopper_fits(dev, own - 1, from, to);
+}
+
+static size_t own_workspace(const Dev *dev, const Conv *c, int dir, int own) {
+    return dir == DW ? hopper_dw_bytes(dev, own - 1, &c->x, &c->y) : 0;
 }
 
 // So little work that any engine will do.
@@ -50,13 +57,26 @@ static int is_tiny(const Conv *c) {
     return (double)tensor_len(&c->y) * c->x.c * c->size * c->size_w < 1e7;
 }
 
+static cudaError_t own_run(Dev *dev, const ConvPlan *p, const Tensor *x, const PackedFilter *f,
+                           const Tensor *y, void *workspace) {
+    const int variant = p->own - 1;
+    if (p->dir == DW) return hopper_dw(dev, variant, x, y, workspace);
+    return p->dir == FWD ? hopper_conv(dev, variant, x, f->w, y)
+                         : hopper_conv(dev, variant, y, f->rot180, x);
+}
+
 int plan_run(Dev *dev, const ConvPlan *p, const Tensor *x, const PackedFilter *f, void *dw,
              const Tensor *y, void *workspace) {
-    if (p->own)
-        return (int)(p->dir == FWD ? hopper_conv(dev, p->own - 1, x, f->w, y)
-                                   : hopper_conv(dev, p->own - 1, y, f->rot180, x));
+    if (p->own) return (int)own_run(dev, p, x, f, y, workspace);
     void *w = p->dir == DW ? dw : p->rot180 ? f->rot180 : f->w;
     return dnn_run(dev, p->plan, p->rot180 ? y->p : x->p, w, p->rot180 ? x->p : y->p, workspace);
+}
+
+int plan_dw_add(Dev *dev, const ConvPlan *p, const Conv *c, const void *part, const void *workspace,
+                float *dw) {
+    if (p->own) return (int)hopper_dw_add(dev, p->own - 1, &c->x, &c->y, workspace, dw);
+    dw_add(dev, c, part, p->out32, dw);
+    return 0;
 }
 
 int plan_failed(Dev *dev, const ConvPlan *p, int status, const char *what) {
@@ -66,6 +86,7 @@ int plan_failed(Dev *dev, const ConvPlan *p, int status, const char *what) {
 // ---- trials ------------------------------------------------------------------------------------
 
 typedef struct {                               // memory to run in, full of random numbers
+    const Conv *c;
     Tensor  x, y;
     float  *master, *dw;
     PackedFilter packed;
@@ -103,6 +124,7 @@ static int trial_open(Dev *dev, const Conv *c, Trial *t) {
     const size_t most =
         tensor_len(&c->x) > tensor_len(&c->y) ? tensor_len(&c->x) : tensor_len(&c->y);
     memset(t, 0, sizeof *t);
+    t->c = c;
     t->x = c->x;
     t->y = c->y;
     t->room = ROOM > most * sizeof(float) ? ROOM : most * sizeof(float);
@@ -127,8 +149,11 @@ static int trial_open(Dev *dev, const Conv *c, Trial *t) {
     return -1;
 }
 
+// A weight gradient with its addition, which takes different times after different kernels.
 static int trial_run(Dev *dev, const ConvPlan *k, const Trial *t) {
-    return plan_run(dev, k, &t->x, &t->packed, t->part, &t->y, t->workspace);
+    const int bad = plan_run(dev, k, &t->x, &t->packed, t->part, &t->y, t->workspace);
+    if (bad || k->dir != DW) return bad;
+    return plan_dw_add(dev, k, t->c, t->part, t->workspace, t->dw);
 }
 
 static float time_runs(Dev *dev, const ConvPlan *k, const Trial *t, int runs) {
@@ -162,13 +187,12 @@ static float time_plan(Dev *dev, const ConvPlan *k, const Trial *t, int few, flo
 static int is_right(Dev *dev, const Conv *c, const ConvPlan *k, const Trial *t) {
     const Tensor *out = k->dir == FWD ? &t->y : &t->x;
     cudaStream_t s = cuda_of(dev)->stream;
-    if (k->dir == DW) cudaMemsetAsync(t->part, 0xff, filled_len(c) * sizeof(float), s);
-    else cudaMemsetAsync(out->p, 0xff, dev->be.tensor_bytes(dev, out), s);
-    if (trial_run(dev, k, t)) return 0;
     if (k->dir == DW) {
+        cudaMemsetAsync(t->part, 0xff, filled_len(c) * sizeof(float), s);
+        if (k->own) cudaMemsetAsync(t->workspace, 0xff, k->workspace, s);
         dev->be.zero(dev, t->dw, (size_t)c->x.c * c->y.c * c->size * c->size_w * sizeof(float));
-        dw_add(dev, c, t->part, k->out32, t->dw);
-    }
+    } else cudaMemsetAsync(out->p, 0xff, dev->be.tensor_bytes(dev, out), s);
+    if (trial_run(dev, k, t)) return 0;
     const double off = conv_probe(dev, c, k->dir, &t->x, &t->y, t->master, t->dw, t->sums);
     return off < (cuda_of(dev)->half ? 2e-2 : cuda_of(dev)->precision == PREC_TF32 ? 5e-3 : 1e-4);
 }
@@ -206,9 +230,8 @@ static void consider(Dev *dev, const Conv *c, const ConvPlan *k, const EngineCon
 // Whether the engine can be used at all.
 static int consider_engine(Dev *dev, const Conv *c, DnnDesc graph, ConvPlan k,
                            const EngineConfig *config, const Trial *t, FastestPlan *best) {
-    size_t bytes = 0;
-    k.plan = dnn_plan(dev, graph, config, &bytes);
-    const int usable = k.plan && bytes <= t->room;
+    k.plan = dnn_plan(dev, graph, config, &k.workspace);
+    const int usable = k.plan && k.workspace <= t->room;
     if (usable) consider(dev, c, &k, config, t, best);
     dnn_free(k.plan);
     return usable;
@@ -263,12 +286,13 @@ static void consider_engines(Dev *dev, const Conv *c, int dir, const char *key, 
 
 static void consider_own(Dev *dev, const Conv *c, int dir, const char *key, const Trial *t,
                          FastestPlan *best) {
-    for (int own = 1; own <= HOPPER_VARIANTS && !dev_searching(dev, key); own++) {
+    for (int own = 1; own <= MOST_OWN_VARIANTS && !dev_searching(dev, key); own++) {
         if (!can_own(dev, c, dir, own)) continue;
         ConvPlan k = {};
         k.dir = dir;
         k.own = own;
-        consider(dev, c, &k, NULL, t, best);
+        k.workspace = own_workspace(dev, c, dir, own);
+        if (k.workspace <= t->room) consider(dev, c, &k, NULL, t, best);
     }
 }
 
@@ -311,13 +335,14 @@ static ConvPlan *plan_make(Dev *dev, const Conv *c, int dir, const char *key, co
         return NULL;
     // choices of version 0.1 say "turned"
     const int rot180 = !strcmp(form, "rot180") || !strcmp(form, "turned");
-    if ((rot180 && !can_rot180(c, dir)) || (dir == DW) != (form[0] == 'w')) return NULL;
+    if ((rot180 && !can_rot180(c, dir)) || (!own && (dir == DW) != (form[0] == 'w'))) return NULL;
     ConvPlan *p = (ConvPlan *)calloc(1, sizeof *p);
     if (!p) return NULL;
     snprintf(p->key, sizeof p->key, "%s", key);
     p->dir = dir;
     p->own = own;
     if (own) {
+        p->workspace = own_workspace(dev, c, dir, own);
         snprintf(p->name, sizeof p->name, "%s", how);
         return p;
     }
