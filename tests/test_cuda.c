@@ -279,12 +279,32 @@ static void own_weight_gradients_agree(void **state) {
                 agrees_by_own(&cases[i], variant, 2, 2, 1);
 }
 
+// By variant 160, 128 and 64 channels, four warpgroups or two: of an image, or of several.
+static void own_convolutions_of_stride_2_agree(void **state) {
+    (void)state;
+    static const int width[] = { 160, 128, 64 };
+    static const Case cases[] = {
+        { 3, 160, 160, 32, 32, 3, 2, 1, 0, 0 }, { 3, 320, 320, 16, 16, 3, 2, 1, 0, 0 },
+        { 3, 128, 128, 16, 48, 3, 2, 1, 0, 0 }, { 2, 64, 64, 32, 16, 3, 2, 1, 0, 0 },
+        { 1, 192, 64, 48, 32, 3, 2, 1, 0, 0 },
+    };
+    for (int variant = 1; variant <= 6; variant++)
+        for (size_t i = 0; i < LEN(cases); i++) {
+            const int w = width[(variant - 1) / 2];
+            if (cases[i].out % w == 0 && cases[i].in % w == 0)
+                agrees_by_own(&cases[i], variant, 0, 1, 1);
+        }
+}
+
 // Small enough for compute-sanitizer.
 static void own_kernels_of_small_shapes_agree(void **state) {
     (void)state;
     const Case plain = { 1, 64, 64, 8, 8, 3, 1, 1, 0, 0 };
+    const Case strided = { 1, 64, 64, 16, 16, 3, 2, 1, 0, 0 };
     agrees_by_own(&plain, 3, 2, 2, 1);
     agrees_by_own(&plain, 6, 2, 2, 1);
+    agrees_by_own(&strided, 5, 0, 1, 1);
+    agrees_by_own(&strided, 6, 0, 1, 1);
 }
 
 static void ends(Pair *t) {
@@ -1031,6 +1051,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(own_convolutions_agree),
         cmocka_unit_test(own_kernels_of_small_shapes_agree),
         cmocka_unit_test(own_weight_gradients_agree),
+        cmocka_unit_test(own_convolutions_of_stride_2_agree),
         cmocka_unit_test(stems_and_heads_agree),
         cmocka_unit_test(inference_agrees),
         cmocka_unit_test(biases_reach_through_norms),

@@ -119,7 +119,7 @@ static cudaError_t launch_early(const Cuda *cuda, void (*kernel)(P...), unsigned
 }
 
 // cuda_hopper.cu: y = x convolved 3x3, stride 1, padding 1, in bf16; w: [out][tap][in].
-enum { HOPPER_VARIANTS = 7, HOPPER_DW_VARIANTS = 6, MOST_OWN_VARIANTS = 7 };
+enum { HOPPER_VARIANTS = 7, HOPPER_DW_VARIANTS = 6, HOPPER_S2_VARIANTS = 6, MOST_OWN_VARIANTS = 7 };
 int  hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y);
 cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y);
 
@@ -130,6 +130,13 @@ size_t hopper_dw_bytes(const Dev *dev, int variant, const Tensor *x, const Tenso
 cudaError_t hopper_dw(Dev *dev, int variant, const Tensor *x, const Tensor *dy, void *part);
 cudaError_t hopper_dw_add(Dev *dev, int variant, const Tensor *x, const Tensor *dy,
                           const void *part, float *dw);
+
+// cuda_hopper_s2.cu: the same with stride 2, for images of even size; and its data gradient, by the
+// filter rotated by 180 degrees, [in][tap][out].
+int  hopper_s2_fits(const Dev *dev, int variant, int dx, const Tensor *x, const Tensor *y);
+cudaError_t hopper_s2_fwd(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y);
+cudaError_t hopper_s2_dx(Dev *dev, int variant, const Tensor *dy, const void *rot180,
+                         const Tensor *dx);
 
 // cuda_stem.cu: convolutions with plain images or plain features on a side, and any convolution
 // that cuDNN has no engine for. w: as stem_pack made it ([in][size][size_w][out, filled to eights],

@@ -57,7 +57,7 @@ static void conv_open(Dev *dev, Conv *c) {
         c->how[dir] = p ? p->name : c->x_plain ? "own" : "loops";
         if (p) cuda_reserve_scratch(dev, align256(p->workspace) + (dir == DW ? dw_bytes(c) : 0));
     }
-    filter_forms(dev, c, can_plan(c), can_rot180(c, FWD));
+    filter_forms(dev, c, can_plan(c), wants_rot180(dev, c));
     if (c->x_plain && !c->y_plain && want[DW]) cuda_reserve_partial(dev, stem_partial(c));
 }
 

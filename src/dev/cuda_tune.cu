@@ -45,11 +45,18 @@ static int can_own(const Dev *dev, const Conv *c, int dir, int own) {
     const Tensor *from = dir == FWD ? &c->x : &c->y, *to = dir == FWD ? &c->y : &c->x;
     if (c->relu || c->size != 3 || c->size_w != 3 || c->pad != 1 || c->pad_w != 1) return 0;
     if (dir == DW) return c->stride == 1 && hopper_dw_fits(dev, own - 1, &c->x, &c->y);
+    if (c->stride == 2) return hopper_s2_fits(dev, own - 1, dir == DX, &c->x, &c->y);
     return c->stride == 1 && hopper_fits(dev, own - 1, from, to);
 }
 
 static size_t own_workspace(const Dev *dev, const Conv *c, int dir, int own) {
     return dir == DW ? hopper_dw_bytes(dev, own - 1, &c->x, &c->y) : 0;
+}
+
+int wants_rot180(const Dev *dev, const Conv *c) {
+    int own = can_rot180(c, FWD);
+    for (int i = 1; i <= HOPPER_S2_VARIANTS && c->stride == 2; i++) own |= can_own(dev, c, DX, i);
+    return own;
 }
 
 // So little work that any engine will do.
@@ -59,8 +66,11 @@ static int is_tiny(const Conv *c) {
 
 static cudaError_t own_run(Dev *dev, const ConvPlan *p, const Tensor *x, const PackedFilter *f,
                            const Tensor *y, void *workspace) {
-    const int variant = p->own - 1;
+    const int variant = p->own - 1, stride = x->h / y->h;
     if (p->dir == DW) return hopper_dw(dev, variant, x, y, workspace);
+    if (stride == 2)
+        return p->dir == FWD ? hopper_s2_fwd(dev, variant, x, f->w, y)
+                             : hopper_s2_dx(dev, variant, y, f->rot180, x);
     return p->dir == FWD ? hopper_conv(dev, variant, x, f->w, y)
                          : hopper_conv(dev, variant, y, f->rot180, x);
 }
