@@ -1,7 +1,8 @@
 // test_cuda.c - the cuda device against the reference device, operation by operation, in fp32
 // and bf16.
 //
-// Outputs start as NaN and have guard bytes behind them. Without a GPU every test is skipped.
+// Outputs start as NaN and have guard bytes behind them. Without a GPU every test is skipped. An
+// argument picks tests: test_cuda '*norms*'.
 #include "testing.h"
 #include "search_case.h"
 #include "jem/train.h"
@@ -408,13 +409,72 @@ static void norms(Pair *t) {
     norm_agrees(t, (Tensor){ 16, 160, 32, 32, NULL }, usual | ADD_DX);
     norm_agrees(t, (Tensor){ 32, 640, 8, 8, NULL }, usual);
     norm_agrees(t, (Tensor){ 2, 2048, 4, 4, NULL }, usual);
-    norm_agrees(t, (Tensor){ 64, 160, 32, 32, NULL },
-                usual & ~RESIDUAL); // more than fits on the chip
+    // more than shared memory holds, and more than registers beside it
+    norm_agrees(t, (Tensor){ 64, 160, 32, 32, NULL }, usual & ~RESIDUAL);
+    norm_agrees(t, (Tensor){ 64, 160, 32, 32, NULL }, usual | ADD_DX);
 }
 
 static void norms_agree_in_every_mode(void **state) {
     (void)state;
     in_both_types(norms);
+}
+
+// Both directions of a norm on the GPU, out[0] the forward's and out[1] the backward's result.
+static void norm_on_gpu(Pair *t, NormRun *n, void *const out[2]) {
+    Dev *dev = &t->dev[1];
+    const size_t C = (size_t)n->x[1].c;
+    Tensor y = n->x[1], dx = n->x[1];
+    y.p = out[0];
+    dx.p = out[1];
+    const Norm op = { .eps = (real)1e-5,
+                      .leak = (real)0.2,
+                      .batch_stats = 1,
+                      .gamma = n->par[0][1],
+                      .beta = n->par[1][1],
+                      .run_mean = n->par[2][1],
+                      .run_var = n->par[3][1],
+                      .mean = n->par[6][1],
+                      .rstd = n->par[6][1] + C };
+    dev->be.norm_fwd(dev, &op, &n->x[1], NULL, &y);
+    dev->be.norm_bwd(dev, &op, &n->x[1], &n->dy[1], &dx, NULL, NULL);
+}
+
+// Kernels of different grids in turn, without a wait in between: a barrier that lets a block pass
+// too early, or that the next kernel finds in a wrong state, shows here.
+static void norms_in_turn(Pair *t) {
+    enum { SHAPES = 5, ROUNDS = 40 };
+    static const Tensor shapes[SHAPES] = { { 16, 160, 32, 32, NULL },
+                                           { 64, 64, 16, 16, NULL },
+                                           { 64, 640, 8, 8, NULL },
+                                           { 3, 24, 8, 8, NULL },
+                                           { 64, 160, 32, 32, NULL } };
+    NormRun n[SHAPES];
+    void *out[SHAPES][2][2];                          // the first results, the last; y, dx
+    for (int i = 0; i < SHAPES; i++) {
+        const size_t C = (size_t)shapes[i].c;
+        const size_t bytes = t->dev[1].be.tensor_bytes(&t->dev[1], &shapes[i]);
+        for (int k = 0; k < 4; k++) twins(t, C, k == 3 ? 5 : 0.5, k == 3 ? 0.5 : 1, n[i].par[k]);
+        twins(t, 2 * C, 0, 1, n[i].par[6]);
+        random_pair(t, shapes[i], 0, 2, n[i].x);
+        random_pair(t, shapes[i], 0, 0.2, n[i].dy);
+        for (int k = 0; k < 4; k++) out[i][k / 2][k % 2] = buf(t, 1, bytes);
+        norm_on_gpu(t, &n[i], out[i][0]);
+        t->dev[1].be.sync(&t->dev[1]);
+    }
+    for (int k = 0; k < ROUNDS; k++)
+        for (int i = 0; i < SHAPES; i++) norm_on_gpu(t, &n[i], out[i][1]);
+    for (int i = 0; i < SHAPES; i++)
+        for (int k = 0; k < 2; k++) {
+            const size_t bytes = t->dev[1].be.tensor_bytes(&t->dev[1], &shapes[i]);
+            void *first = fetched(t, out[i][0][k], bytes), *last = fetched(t, out[i][1][k], bytes);
+            assert_memory_equal(first, last, bytes);
+        }
+    bufs_free(t);
+}
+
+static void norms_give_the_same_bits_every_time(void **state) {
+    (void)state;
+    in_both_types(norms_in_turn);
 }
 
 static void far_from_zero(Pair *t) {
@@ -1056,6 +1116,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(inference_agrees),
         cmocka_unit_test(biases_reach_through_norms),
         cmocka_unit_test(norms_agree_in_every_mode),
+        cmocka_unit_test(norms_give_the_same_bits_every_time),
         cmocka_unit_test(statistics_survive_a_large_mean),
         cmocka_unit_test(pooling_and_layouts_agree),
         cmocka_unit_test(heads_agree),
