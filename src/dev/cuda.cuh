@@ -43,7 +43,7 @@ typedef struct {
     void        *scratch;              // dev->scratch_bytes, for the convolution that is running
     float       *partial;              // sums of parts of a tensor
     size_t       partial_bytes;
-    unsigned    *barrier;              // cuda_norm.cu's, zero between kernels
+    unsigned    *barrier;              // cuda_norm.cu's counters
     void        *old[MAX_OLD];         // blocks that were outgrown; recordings may still use them
     int          n_old;
     Pending      pending[MAX_PENDING];

@@ -1,11 +1,10 @@
 // cuda_norm.cu - norm, activation and residual sum.
 //
 // One kernel per direction. All its blocks are on the GPU at once, so that they can wait for each
-// other: each reads its part of the tensor into shared memory, adds it up, meets the blocks that
-// share its channels at a barrier, and finishes its part out of shared memory. So a forward pass
-// reads x (and r) and writes (x and) y once, a backward pass reads x and dy and writes dx. What
-// does not fit into shared memory is read twice: first of all before the barrier, last of all after
-// it.
+// other: each reads its part of the tensor into shared memory, adds it up, waits for the blocks
+// that share its channels, and finishes its part out of shared memory. So a forward pass reads x
+// (and r) and writes (x and) y once, a backward pass reads x and dy and writes dx. What does not
+// fit into shared memory is read twice: first of all before the barrier, last of all after it.
 //
 // A block's part is a chunk of pixels of a tile of up to four 8-channel vectors. In each round a
 // thread handles one vector of one pixel; it only ever touches its own slots in shared memory. Sums
@@ -216,7 +215,8 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_fwd_kernel(const NormA
         const VecMoments m = read_x(a, me, order, kept, ring);
         if (stats) {
             block_moments(me, m, sh, part);
-            meet(a.barrier + me.tile * BARRIER_GAP, (unsigned)a.chunks);
+            unsigned *barrier = a.barrier + me.tile * BARRIER_GAP;
+            all_arrived(barrier, arrive(barrier, a.chunks, me.chunk == 0));
             join_chunks<TV>(a, me.t, part, sh);
         }
     }
@@ -289,21 +289,30 @@ static __device__ __forceinline__ void sum_gradients(const NormArgs &a, const Th
     }
 }
 
+// The block's sums, to part; returns what all_arrived needs.
+template <int TV>
+static __device__ __forceinline__ unsigned send_sums(const NormArgs &a, const ThreadWork<TV> &me,
+                                                     Vec8 &s, Vec8 &q, BwdShared &sh) {
+    constexpr int W = 8 * TV;
+    float *part = a.part + ((size_t)me.tile * a.chunks + me.chunk) * 2 * W;
+    block_sums<TV>(s.v, q.v, sh.red, sh.sum);
+    if (me.t < 2 * W) part[me.t] = sh.sum[me.t / W][me.t % W];
+    return arrive(a.barrier + me.tile * BARRIER_GAP, a.chunks, me.chunk == 0);
+}
+
 // All blocks' sums: adds them to the parameters' gradients and leaves k1 and k2 of
 // dx = scale dz - k1 - k2 x in sh.sum.
 template <int TV>
 static __device__ __forceinline__ void join_sums(const NormArgs &a, const ThreadWork<TV> &me,
-                                                 Vec8 &s, Vec8 &q, BwdShared &sh) {
+                                                 unsigned arrived, BwdShared &sh) {
     constexpr int W = 8 * TV, GROUPS = THREADS / W;
     const int t = me.t;
-    float *part = a.part + (size_t)me.tile * a.chunks * 2 * W;
-    block_sums<TV>(s.v, q.v, sh.red, sh.sum);
-    if (t < 2 * W) part[me.chunk * 2 * W + t] = sh.sum[t / W][t % W];
+    const float *part = a.part + (size_t)me.tile * a.chunks * 2 * W;
     const int channel = me.tile * W + t % W, mine = t < W && channel < a.c;
     const float rstd = mine ? a.op.rstd[channel] : 0, gamma = mine ? a.op.gamma[channel] : 0;
     const float mean = mine ? a.op.mean[channel] - (a.bx ? a.bx[channel] : 0) : 0;
     float total[2] = { 0, 0 };
-    meet(a.barrier + me.tile * BARRIER_GAP, (unsigned)a.chunks);
+    all_arrived(a.barrier + me.tile * BARRIER_GAP, arrived);
     for (int k = t / W; k < a.chunks; k += GROUPS) {
         total[0] += __ldcg(&part[(k * 2) * W + t % W]);
         total[1] += __ldcg(&part[(k * 2 + 1) * W + t % W]);
@@ -387,8 +396,9 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormA
     for (int k = 0; k < 8; k++) s.v[k] = q.v[k] = 0;
     if (a.sums) sum_gradients(a, me, order, l, kept, s, q);
     const int have = a.sums ? order.keep : 0;
+    const unsigned arrived = a.sums ? send_sums(a, me, s, q, sh) : 0;
     for (int i = 0; i < D; i++) fetch_again<T, TV, D>(a, me, have, kept, ring, i);
-    if (a.sums) join_sums(a, me, s, q, sh);
+    if (a.sums) join_sums(a, me, arrived, sh);
     if (a.y) write_dx<T, TV, D>(a, me, have, l, sh, kept, ring);
 }
 

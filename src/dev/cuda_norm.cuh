@@ -4,7 +4,7 @@
 #define CUDA_NORM_CUH
 #include "dev/cuda.cuh"
 
-enum { TILE_CHANNELS = 32, MAX_TILES = 128, BARRIER_GAP = 8, THREADS = 512, WARPS = THREADS / 32 };
+enum { TILE_CHANNELS = 32, MAX_TILES = 128, BARRIER_GAP = 32, THREADS = 512, WARPS = THREADS / 32 };
 
 struct NormArgs {
     void        *x, *y;                // backward: y is dx
@@ -13,28 +13,38 @@ struct NormArgs {
     Norm         op;
     float       *dgamma, *dbeta;
     float       *part;                 // [tile][chunk][2][tile's channels]
-    unsigned    *barrier;              // [tile], BARRIER_GAP apart
+    unsigned    *barrier;              // [tile], BARRIER_GAP apart: a cache line each
     size_t       pixels;
     int          vecs, c, tiles, chunks, per_chunk;
     int          keep;                 // rounds kept in shared memory
     int          write_x, sums;        // forward: x changes; backward: sums are wanted
 };
 
-// Blocks of one tile wait until all `n` of them have arrived. barrier[0] counts them, barrier[1]
-// the meetings so far. One thread polls: more would slow down the blocks that still work.
-static __device__ void meet(unsigned *barrier, unsigned n) {
+// Blocks of one tile wait for each other in two steps, so that memory can be requested in between:
+// arrive, and all_arrived with what arrive returned. What a block wrote before it arrived, every
+// other one sees afterwards. All n arrivals together add 2^31 to the counter, so its highest bit
+// changes once per meeting and no one resets it. One thread polls: more would slow down the blocks
+// that still work.
+static __device__ unsigned arrive(unsigned *barrier, int n, int first) {
+    unsigned before = 0;
     __syncthreads();
+    if (threadIdx.x == 0)
+        asm volatile("atom.release.gpu.global.add.u32 %0, [%1], %2;"
+                     : "=r"(before)
+                     : "l"(barrier), "r"(first ? 0x80000000u - (unsigned)(n - 1) : 1u)
+                     : "memory");
+    return before;
+}
+
+static __device__ void all_arrived(const unsigned *barrier, unsigned before) {
     if (threadIdx.x == 0) {
-        volatile unsigned *meetings = barrier + 1;
-        const unsigned before = *meetings;
-        __threadfence();
-        if (atomicAdd(barrier, 1) == n - 1) {
-            *(volatile unsigned *)barrier = 0;
-            __threadfence();
-            atomicAdd(barrier + 1, 1);
-        } else
-            while (*meetings == before) {}
-        __threadfence();
+        unsigned now;
+        do
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                         : "=r"(now)
+                         : "l"(barrier)
+                         : "memory");
+        while (!((now ^ before) & 0x80000000u));
     }
     __syncthreads();
 }
