@@ -112,7 +112,9 @@ static __device__ __forceinline__ void block_moments(const ThreadWork<TV> &me, V
         m.q.v[k] += 2 * d * m.s.v[k] + (float)me.rounds * d * d;
         m.s.v[k] += (float)me.rounds * d;
     }
-    block_sums<TV>(m.s.v, m.q.v, sh.red, sh.sum);
+    const float sum = block_sums<TV>(m.s.v, m.q.v, sh.red);
+    if (t < 2 * W) sh.sum[t / W][t % W] = sum;
+    __syncthreads();
     if (t < W) {
         const float mean = sh.sum[0][t] / (float)me.pixels;
         part[(me.chunk * 2) * W + t] = sh.first[t] + mean;
@@ -125,15 +127,15 @@ static __device__ __forceinline__ void block_moments(const ThreadWork<TV> &me, V
 template <int TV>
 static __device__ __forceinline__ void join_chunks(const NormArgs &a, int t, const float *part,
                                                    FwdShared &sh) {
-    constexpr int W = 8 * TV, GROUPS = THREADS / W;
+    constexpr int W = 8 * TV;
     float total = 0, square = 0;
     const float origin = __ldcg(&part[t % W]);
-    for (int k = t / W; k < a.chunks; k += GROUPS) {
+    each_chunk<TV>(part, a.chunks, [&](int k, float mean, float deviation) {
         const float n = (float)chunk_pixels(a, k);
-        const float d = __ldcg(&part[(k * 2) * W + t % W]) - origin;
+        const float d = mean - origin;
         total += n * d;
-        square += __ldcg(&part[(k * 2 + 1) * W + t % W]) + n * d * d;
-    }
+        square += deviation + n * d * d;
+    });
     sh.joined[0][t] = total;
     sh.joined[1][t] = square;
     __syncthreads();
@@ -292,11 +294,12 @@ static __device__ __forceinline__ void sum_gradients(const NormArgs &a, const Th
 // The block's sums, to part; returns what all_arrived needs.
 template <int TV>
 static __device__ __forceinline__ unsigned send_sums(const NormArgs &a, const ThreadWork<TV> &me,
-                                                     Vec8 &s, Vec8 &q, BwdShared &sh) {
+                                                     const Vec8 &s, const Vec8 &q,
+                                                     BwdShared &sh) {
     constexpr int W = 8 * TV;
     float *part = a.part + ((size_t)me.tile * a.chunks + me.chunk) * 2 * W;
-    block_sums<TV>(s.v, q.v, sh.red, sh.sum);
-    if (me.t < 2 * W) part[me.t] = sh.sum[me.t / W][me.t % W];
+    const float sum = block_sums<TV>(s.v, q.v, sh.red);
+    if (me.t < 2 * W) part[me.t] = sum;
     return arrive(a.barrier + me.tile * BARRIER_GAP, a.chunks, me.chunk == 0);
 }
 
@@ -313,10 +316,10 @@ static __device__ __forceinline__ void join_sums(const NormArgs &a, const Thread
     const float mean = mine ? a.op.mean[channel] - (a.bx ? a.bx[channel] : 0) : 0;
     float total[2] = { 0, 0 };
     all_arrived(a.barrier + me.tile * BARRIER_GAP, arrived);
-    for (int k = t / W; k < a.chunks; k += GROUPS) {
-        total[0] += __ldcg(&part[(k * 2) * W + t % W]);
-        total[1] += __ldcg(&part[(k * 2 + 1) * W + t % W]);
-    }
+    each_chunk<TV>(part, a.chunks, [&](int, float dz, float dz_x) {
+        total[0] += dz;
+        total[1] += dz_x;
+    });
     sh.joined[0][t] = total[0];
     sh.joined[1][t] = total[1];
     __syncthreads();

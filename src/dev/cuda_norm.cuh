@@ -49,33 +49,63 @@ static __device__ void all_arrived(const unsigned *barrier, unsigned before) {
     __syncthreads();
 }
 
-// Adds a[8] and b[8] up over all threads of the block that share a vector, to sum[0 .. 1][channel].
+// Adds a[8] and b[8] up over all threads of the block that share a vector. Thread t < 16 TV gets
+// the sum of a (t < 8 TV) or b of the tile's channel t % (8 TV). In each step two lanes share the
+// sums that both still have: each hands over half of them and adds to the other half.
 template <int TV>
-static __device__ void block_sums(float a[8], float b[8], float red[WARPS][2][TILE_CHANNELS],
-                                  float sum[2][TILE_CHANNELS]) {
+static __device__ float block_sums(const float a[8], const float b[8],
+                                   float red[WARPS][2][TILE_CHANNELS]) {
+    constexpr int W = 8 * TV;
     const int t = (int)threadIdx.x, lane = t & 31, warp = t >> 5;
+    float v[16];
+    int first = 0, n = 16;                            // this lane's sums: first .. first + n - 1
     #pragma unroll
-    for (int i = 0; i < 8; i++)
-        #pragma unroll
-        for (int d = TV; d < 32; d *= 2) {
-            a[i] += __shfl_xor_sync(~0u, a[i], d);
-            b[i] += __shfl_xor_sync(~0u, b[i], d);
+    for (int i = 0; i < 8; i++) v[i] = a[i], v[8 + i] = b[i];
+    #pragma unroll
+    for (int d = TV; d < 32; d *= 2) {
+        if (n == 1) {
+            v[0] += __shfl_xor_sync(~0u, v[0], d);
+            continue;
         }
-    if (lane < TV)
+        n /= 2;
+        const int upper = lane & d;
         #pragma unroll
-        for (int i = 0; i < 8; i++) {
-            red[warp][0][8 * lane + i] = a[i];
-            red[warp][1][8 * lane + i] = b[i];
-        }
-    __syncthreads();
-    if (t < 2 * 8 * TV) {
-        const int which = t / (8 * TV), ch = t % (8 * TV);
-        float s = 0;
-        #pragma unroll
-        for (int w = 0; w < WARPS; w++) s += red[w][which][ch];
-        sum[which][ch] = s;
+        for (int i = 0; i < 8; i++)
+            if (i < n) {
+                const float other = __shfl_xor_sync(~0u, upper ? v[i] : v[i + n], d);
+                v[i] = (upper ? v[i + n] : v[i]) + other;
+            }
+        first += upper ? n : 0;
     }
+    #pragma unroll
+    for (int i = 0; i < 16; i++)
+        if (i < n) red[warp][(first + i) / 8][8 * (lane % TV) + (first + i) % 8] = v[i];
     __syncthreads();
+    float sum = 0;
+    if (t < 2 * W)
+        #pragma unroll
+        for (int w = 0; w < WARPS; w++) sum += red[w][t / W][t % W];
+    return sum;
+}
+
+// The two sums of a tile's channel t % W that each of the chunks t / W, t / W + GROUPS, ... sent:
+// use(chunk, first, second). Several chunks' are requested at once.
+template <int TV, class Use>
+static __device__ __forceinline__ void each_chunk(const float *part, int chunks, Use use) {
+    constexpr int W = 8 * TV, GROUPS = THREADS / W, AT_ONCE = 5;
+    const int t = (int)threadIdx.x;
+    for (int k0 = t / W; k0 < chunks; k0 += AT_ONCE * GROUPS) {
+        float v[AT_ONCE][2];
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            #pragma unroll
+            for (int j = 0; j < 2; j++)
+                if (k0 + i * GROUPS < chunks)
+                    v[i][j] = __ldcg(&part[((k0 + i * GROUPS) * 2 + j) * W + t % W]);
+        #pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (k0 + i * GROUPS < chunks) use(k0 + i * GROUPS, v[i][0], v[i][1]);
+    }
 }
 
 // ---- copies that run ahead ---------------------------------------------------------------------
