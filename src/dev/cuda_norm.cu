@@ -4,7 +4,8 @@
 // other: each reads its part of the tensor into shared memory, adds it up, waits for the blocks
 // that share its channels, and finishes its part out of shared memory. So a forward pass reads x
 // (and r) and writes (x and) y once, a backward pass reads x and dy and writes dx. What does not
-// fit into shared memory is read twice: first of all before the barrier, last of all after it.
+// fit into shared memory a backward pass keeps in registers, as far as these reach; the rest is
+// read twice: first of all before the barrier, last of all after it.
 //
 // A block's part is a chunk of pixels of a tile of up to four 8-channel vectors. In each round a
 // thread handles one vector of one pixel; it only ever touches its own slots in shared memory. Sums
@@ -264,7 +265,7 @@ static __device__ Vec8 activation_grad(const Vec8 &x, Vec8 dy, const Line &l, fl
 template <class T, int TV, int D>
 static __device__ __forceinline__ void fetch_x_dy(const NormArgs &a, const ThreadWork<TV> &me,
                                                   const Order<D> &order, Pack<T> *kept, int j) {
-    if (j < me.rounds) {
+    if (j < order.rounds) {
         const size_t at = me.at(order.round(j));
         fetch<T>(&kept[2 * order.slot(j) * THREADS + me.t], a.x, at);
         fetch<T>(&kept[(2 * order.slot(j) + 1) * THREADS + me.t], a.dy, at);
@@ -272,22 +273,37 @@ static __device__ __forceinline__ void fetch_x_dy(const NormArgs &a, const Threa
     fetched_group();
 }
 
-// This thread's sums of dz and dz x; the mean is taken off x at the end.
-template <class T, int TV, int D>
+// Adds a vector's dz and dz x; the mean is taken off x at the end.
+template <class T>
+static __device__ __forceinline__ void add_gradient(const Pack<T> &px, const Pack<T> &pdy,
+                                                    const Line &l, float leak, Vec8 &s, Vec8 &q) {
+    const Vec8 x = unpack(px), dz = activation_grad(x, unpack(pdy), l, leak);
+    #pragma unroll
+    for (int k = 0; k < 8; k++) {
+        s.v[k] += dz.v[k];
+        q.v[k] += dz.v[k] * x.v[k];
+    }
+}
+
+// This thread's sums of dz and dz x. Vectors of zeros, where fewer than R rounds are in registers,
+// add nothing.
+template <class T, int TV, int D, int R>
 static __device__ __forceinline__ void sum_gradients(const NormArgs &a, const ThreadWork<TV> &me,
                                                      const Order<D> &order, const Line &l,
-                                                     Pack<T> *kept, Vec8 &s, Vec8 &q) {
-    for (int j = 0; j < me.rounds; j++) {
+                                                     Pack<T> *kept, Registers<T, R> &own, Vec8 &s,
+                                                     Vec8 &q) {
+    #pragma unroll
+    for (int r = 0; r < R; r++) {
+        add_gradient(own.x[r], own.dy[r], l, a.op.leak, s, q);
+        keep_packed(own.x[r]);
+        keep_packed(own.dy[r]);
+    }
+    for (int j = 0; j < order.rounds; j++) {
         all_but_last<D - 1>();
-        const Vec8 x = unpack(kept[2 * order.slot(j) * THREADS + me.t]);
-        const Vec8 dy = unpack(kept[(2 * order.slot(j) + 1) * THREADS + me.t]);
+        const Pack<T> x = kept[2 * order.slot(j) * THREADS + me.t];
+        const Pack<T> dy = kept[(2 * order.slot(j) + 1) * THREADS + me.t];
         fetch_x_dy(a, me, order, kept, j + D);
-        const Vec8 dz = activation_grad(x, dy, l, a.op.leak);
-        #pragma unroll
-        for (int k = 0; k < 8; k++) {
-            s.v[k] += dz.v[k];
-            q.v[k] += dz.v[k] * x.v[k];
-        }
+        add_gradient(x, dy, l, a.op.leak, s, q);
     }
 }
 
@@ -338,25 +354,28 @@ static __device__ __forceinline__ void join_sums(const NormArgs &a, const Thread
     __syncthreads();
 }
 
-// What write_dx needs from memory: rounds that were not kept, into slots that are free by then, and
-// the dx to add to.
+// dx is written in this order: the rounds in registers, those kept in shared memory, those that
+// have to be read again. What the j-th needs from memory: x and dy, into slots that are free by
+// then, and the dx to add to.
 template <class T, int TV, int D>
 static __device__ __forceinline__ void fetch_again(const NormArgs &a, const ThreadWork<TV> &me,
-                                                   int have, Pack<T> *kept, Pack<T> *ring, int i) {
-    if (i < me.rounds && a.y) {
-        const size_t at = me.at(i);
-        const int slot = (i - have) % D;
+                                                   int in_registers, int have, Pack<T> *kept,
+                                                   Pack<T> *ring, int j) {
+    if (j < me.rounds && a.y) {
+        const int i = j - in_registers, slot = (i - have) % D;
+        const size_t at = me.at(i < 0 ? me.rounds + i : i);
         if (i >= have) fetch<T>(&kept[2 * slot * THREADS + me.t], a.x, at);
         if (i >= have) fetch<T>(&kept[(2 * slot + 1) * THREADS + me.t], a.dy, at);
-        if (a.op.add_dx) fetch<T>(&ring[i % D * THREADS + me.t], a.y, at);
+        if (a.op.add_dx) fetch<T>(&ring[j % D * THREADS + me.t], a.y, at);
     }
     fetched_group();
 }
 
-template <class T, int TV, int D>
+template <class T, int TV, int D, int R>
 static __device__ __forceinline__ void write_dx(const NormArgs &a, const ThreadWork<TV> &me,
-                                                int have, const Line &l, const BwdShared &sh,
-                                                Pack<T> *kept, Pack<T> *ring) {
+                                                const Registers<T, R> &own, int have, const Line &l,
+                                                const BwdShared &sh, Pack<T> *kept,
+                                                Pack<T> *ring) {
     const int t = me.t;
     Vec8 k1, k2;
     #pragma unroll
@@ -364,25 +383,39 @@ static __device__ __forceinline__ void write_dx(const NormArgs &a, const ThreadW
         k1.v[k] = a.sums ? sh.sum[0][8 * (t % TV) + k] : 0;
         k2.v[k] = a.sums ? sh.sum[1][8 * (t % TV) + k] : 0;
     }
-    for (int i = 0; i < me.rounds; i++) {
-        all_but_last<D - 1>();
-        const int slot = i < have ? i : (i - have) % D;
-        const Vec8 x = unpack(kept[2 * slot * THREADS + t]),
-                   dy = unpack(kept[(2 * slot + 1) * THREADS + t]);
-        Vec8 old;
-        if (a.op.add_dx) old = unpack(ring[i % D * THREADS + t]);
-        fetch_again<T, TV, D>(a, me, have, kept, ring, i + D);
-        Vec8 g = activation_grad(x, dy, l, a.op.leak);
+    auto finish = [&](int i, const Pack<T> &px, const Pack<T> &pdy, const Pack<T> &old) {
+        const Vec8 x = unpack(px);
+        Vec8 g = activation_grad(x, unpack(pdy), l, a.op.leak);
         #pragma unroll
         for (int k = 0; k < 8; k++) g.v[k] = l.scale.v[k] * g.v[k] - k1.v[k] - k2.v[k] * x.v[k];
-        if (a.op.add_dx)
+        if (a.op.add_dx) {
+            const Vec8 o = unpack(old);
             #pragma unroll
-            for (int k = 0; k < 8; k++) g.v[k] += old.v[k];
+            for (int k = 0; k < 8; k++) g.v[k] += o.v[k];
+        }
         pack_store<T>(a.y, me.at(i), pack<T>(g));
+    };
+    #pragma unroll
+    for (int r = 0; r < R; r++)
+        if (r < own.n) {
+            Pack<T> old;
+            all_but_last<D - 1>();
+            if (a.op.add_dx) old = ring[r % D * THREADS + t];
+            fetch_again<T, TV, D>(a, me, own.n, have, kept, ring, r + D);
+            finish(own.first + r, own.x[r], own.dy[r], old);
+        }
+    for (int j = own.n; j < me.rounds; j++) {
+        all_but_last<D - 1>();
+        const int i = j - own.n, slot = i < have ? i : (i - have) % D;
+        const Pack<T> x = kept[2 * slot * THREADS + t], dy = kept[(2 * slot + 1) * THREADS + t];
+        Pack<T> old;
+        if (a.op.add_dx) old = ring[j % D * THREADS + t];
+        fetch_again<T, TV, D>(a, me, own.n, have, kept, ring, j + D);
+        finish(i, x, dy, old);
     }
 }
 
-template <class T, int TV, int D>
+template <class T, int TV, int D, int R>
 static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormArgs a) {
     extern __shared__ uint4 kept_raw[];
     Pack<T> *kept = (Pack<T> *)kept_raw;               // x and dy of each round, ...
@@ -390,39 +423,52 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormA
     __shared__ BwdShared sh;
     after_previous();
     const ThreadWork<TV> me(a);
-    const Order<D> order(me.rounds, a.keep);
+    Registers<T, R> own(me.rounds, a.keep);
+    const Order<D> order(own.first, a.keep);
+    #pragma unroll
+    for (int r = 0; r < R; r++) {
+        own.x[r] = load_if<T>(r < own.n, a.x, me.at(own.first + r));
+        own.dy[r] = load_if<T>(r < own.n, a.dy, me.at(own.first + r));
+    }
     if (a.sums)
         for (int j = 0; j < D; j++) fetch_x_dy(a, me, order, kept, j);
     const Line l = line_of(a, me);
     Vec8 s, q;
     #pragma unroll
     for (int k = 0; k < 8; k++) s.v[k] = q.v[k] = 0;
-    if (a.sums) sum_gradients(a, me, order, l, kept, s, q);
+    if (a.sums) sum_gradients(a, me, order, l, kept, own, s, q);
     const int have = a.sums ? order.keep : 0;
     const unsigned arrived = a.sums ? send_sums(a, me, s, q, sh) : 0;
-    for (int i = 0; i < D; i++) fetch_again<T, TV, D>(a, me, have, kept, ring, i);
+    for (int j = 0; j < D; j++) fetch_again<T, TV, D>(a, me, own.n, have, kept, ring, j);
     if (a.sums) join_sums(a, me, arrived, sh);
-    if (a.y) write_dx<T, TV, D>(a, me, have, l, sh, kept, ring);
+    if (a.y) write_dx<T, TV, D>(a, me, own, have, l, sh, kept, ring);
 }
 
 // ---- launching ---------------------------------------------------------------------------------
 
 typedef void NormKernel(const NormArgs);
 enum { AHEAD_FWD = 6, AHEAD_BWD = 3 };  // rounds that copies run ahead; 1 where memory is short
+enum Kind { FWD_SHALLOW, FWD, BWD_SHALLOW, BWD, BWD_REGISTERS, N_KIND };
 
-template <class T, int TV> static NormKernel *kernel_for(int backward, int deep) {
-    if (backward) return deep ? norm_bwd_kernel<T, TV, AHEAD_BWD> : norm_bwd_kernel<T, TV, 1>;
-    return deep ? norm_fwd_kernel<T, TV, AHEAD_FWD> : norm_fwd_kernel<T, TV, 1>;
+template <class T, int TV> static NormKernel *kernel_for(Kind kind) {
+    constexpr int R = 14 / sizeof(T);                   // rounds that fit into registers
+    switch (kind) {
+    case FWD_SHALLOW: return norm_fwd_kernel<T, TV, 1>;
+    case FWD: return norm_fwd_kernel<T, TV, AHEAD_FWD>;
+    case BWD_SHALLOW: return norm_bwd_kernel<T, TV, 1, 0>;
+    case BWD: return norm_bwd_kernel<T, TV, AHEAD_BWD, 0>;
+    default: return norm_bwd_kernel<T, TV, AHEAD_BWD, R>;
+    }
 }
 
-static NormKernel *kernel_of(int half, int backward, int tv, int deep) {
+static NormKernel *kernel_of(int half, int tv, Kind kind) {
     if (half)
-        return tv == 4   ? kernel_for<bf16, 4>(backward, deep)
-               : tv == 2 ? kernel_for<bf16, 2>(backward, deep)
-                         : kernel_for<bf16, 1>(backward, deep);
-    return tv == 4   ? kernel_for<float, 4>(backward, deep)
-           : tv == 2 ? kernel_for<float, 2>(backward, deep)
-                     : kernel_for<float, 1>(backward, deep);
+        return tv == 4   ? kernel_for<bf16, 4>(kind)
+               : tv == 2 ? kernel_for<bf16, 2>(kind)
+                         : kernel_for<bf16, 1>(kind);
+    return tv == 4   ? kernel_for<float, 4>(kind)
+           : tv == 2 ? kernel_for<float, 2>(kind)
+                     : kernel_for<float, 1>(kind);
 }
 
 static size_t dynamic_smem(const Cuda *cuda) {
@@ -431,10 +477,10 @@ static size_t dynamic_smem(const Cuda *cuda) {
 
 void cuda_norm_start(Dev *dev) {
     Cuda *cuda = cuda_of(dev);
-    for (int i = 0; i < 12 && !dev->err.kind; i++)
+    for (int i = 0; i < 3 * N_KIND && !dev->err.kind; i++)
         cuda_failed(dev,
                     cudaFuncSetAttribute(
-                        (const void *)kernel_of(cuda->half, i & 1, 1 << i / 4, i & 2),
+                        (const void *)kernel_of(cuda->half, 1 << i / N_KIND, (Kind)(i % N_KIND)),
                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)dynamic_smem(cuda)),
                     "preparing norms");
     // all blocks together are no more than multiprocessors
@@ -476,13 +522,14 @@ static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
     const int rounds = (int)blocks_for((size_t)a->per_chunk, rows);
     int ahead = backward ? AHEAD_BWD : AHEAD_FWD;
     a->keep = rounds_kept(cuda, rounds, ahead, kept, ring);
-    const int deep = a->keep > 0;
-    if (!deep) {
+    Kind kind = !backward ? FWD : a->sums && a->keep < rounds ? BWD_REGISTERS : BWD;
+    if (!a->keep) {
         ahead = 1;
         a->keep = rounds_kept(cuda, rounds, ahead, kept, ring);
+        kind = backward ? BWD_SHALLOW : FWD_SHALLOW;
     }
     cuda_failed(dev,
-                launch_early(cuda, kernel_of(cuda->half, backward, tv, deep),
+                launch_early(cuda, kernel_of(cuda->half, tv, kind),
                              (unsigned)(a->tiles * a->chunks), THREADS,
                              (size_t)a->keep * kept + ring * (size_t)ahead, 1, *a),
                 backward ? "norm_bwd" : "norm_fwd");

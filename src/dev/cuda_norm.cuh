@@ -125,15 +125,6 @@ template <int N> static __device__ void all_but_last() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// The order in which rounds are read, and their slots in shared memory: those that will not be kept
-// come first, through the last D of the kept rounds' slots.
-template <int D> struct Order {
-    int rounds, keep, tail;
-    __device__ Order(int n, int kept) : rounds(n), keep(min(n, kept)), tail(max(n - kept, 0)) {}
-    __device__ int round(int j) const { return j < tail ? keep + j : j - tail; }
-    __device__ int slot(int j) const { return j < tail ? keep - D + j % D : j - tail; }
-};
-
 // The pixels of a chunk: per_chunk, or what is left for the last one.
 static __device__ int chunk_pixels(const NormArgs &a, int chunk) {
     const size_t left = a.pixels - (size_t)chunk * (size_t)a.per_chunk;
@@ -158,4 +149,49 @@ template <int TV> struct ThreadWork {
     }
     __device__ size_t at(int round) const { return at0 + round * pace; }
 };
+// The order in which rounds are read, and their slots in shared memory: those that will not be kept
+// come first, through the last D of the kept rounds' slots.
+template <int D> struct Order {
+    int rounds, keep, tail;
+    __device__ Order(int n, int kept) : rounds(n), keep(min(n, kept)), tail(max(n - kept, 0)) {}
+    __device__ int round(int j) const { return j < tail ? keep + j : j - tail; }
+    __device__ int slot(int j) const { return j < tail ? keep - D + j % D : j - tail; }
+};
+
+// Rounds kept in registers: the last ones, as far as shared memory has no room; at most R.
+template <class T, int R> struct Registers {
+    static constexpr int SIZE = R ? R : 1;
+    Pack<T> x[SIZE], dy[SIZE];
+    int     n, first;                  // rounds first .. first + n - 1
+    __device__ Registers(int rounds, int kept)
+        : n(max(min(rounds - kept, R), 0)), first(rounds - n) {}
+};
+
+// The vector where wanted, else zeros; without a branch, so that many can be under way.
+template <class T> static __device__ Pack<T> load_if(int wanted, const void *base, size_t vec) {
+    Pack<T> p;
+    const char *src = (const char *)base + vec * sizeof(Pack<T>);
+    #pragma unroll
+    for (unsigned i = 0; i < sizeof(T) / 2; i++)
+        asm volatile("{\n"
+                     ".reg .pred p;\n"
+                     "setp.ne.s32 p, %4, 0;\n"
+                     "mov.u32 %0, 0;\n"
+                     "mov.u32 %1, 0;\n"
+                     "mov.u32 %2, 0;\n"
+                     "mov.u32 %3, 0;\n"
+                     "@p ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%5];\n"
+                     "}"
+                     : "=&r"(p.u[i].x), "=&r"(p.u[i].y), "=&r"(p.u[i].z), "=&r"(p.u[i].w)
+                     : "r"(wanted), "l"(src + 16 * i)
+                     : "memory");
+    return p;
+}
+
+// Hides from the compiler where p comes from: it would keep p's eight floats for later, not p.
+template <class T> static __device__ void keep_packed(Pack<T> &p) {
+    #pragma unroll
+    for (unsigned i = 0; i < sizeof(T) / 2; i++)
+        asm volatile("" : "+r"(p.u[i].x), "+r"(p.u[i].y), "+r"(p.u[i].z), "+r"(p.u[i].w));
+}
 #endif
