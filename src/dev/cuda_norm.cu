@@ -354,6 +354,27 @@ static __device__ __forceinline__ void join_sums(const NormArgs &a, const Thread
     __syncthreads();
 }
 
+// Has the dx to add to brought into the L2 cache while the blocks wait for each other. The blocks
+// of a chunk each take a part of its pixels, with all their channels.
+template <class T, int TV>
+static __device__ __forceinline__ void prefetch_dx(const NormArgs &a, const ThreadWork<TV> &me) {
+#if __CUDA_ARCH__ >= 900
+    constexpr size_t PIECE = 2048;
+    if (me.t != THREADS - 32) return;
+    const int part = (me.pixels + a.tiles - 1) / a.tiles, first = me.tile * part;
+    size_t left = first < me.pixels ? (size_t)min(part, me.pixels - first) * a.vecs : 0;
+    const Pack<T> *dx =
+        (const Pack<T> *)a.y + ((size_t)me.chunk * (size_t)a.per_chunk + (size_t)first) * a.vecs;
+    for (; left; dx += PIECE) {
+        const size_t n = left < PIECE ? left : PIECE;
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(dx),
+                     "r"((unsigned)(n * sizeof(Pack<T>)))
+                     : "memory");
+        left -= n;
+    }
+#endif
+}
+
 // dx is written in this order: the rounds in registers, those kept in shared memory, those that
 // have to be read again. What the j-th needs from memory: x and dy, into slots that are free by
 // then, and the dx to add to.
@@ -437,6 +458,7 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormA
     #pragma unroll
     for (int k = 0; k < 8; k++) s.v[k] = q.v[k] = 0;
     if (a.sums) sum_gradients(a, me, order, l, kept, own, s, q);
+    if (a.sums && a.y && a.op.add_dx) prefetch_dx<T>(a, me);
     const int have = a.sums ? order.keep : 0;
     const unsigned arrived = a.sums ? send_sums(a, me, s, q, sh) : 0;
     for (int j = 0; j < D; j++) fetch_again<T, TV, D>(a, me, own.n, have, kept, ring, j);
