@@ -42,11 +42,11 @@ static __device__ __forceinline__ Channel channel_of(const NormArgs &a, const Th
 template <class T, int TV, int D>
 static __device__ __forceinline__ void fetch_x(const NormArgs &a, const ThreadWork<TV> &me,
                                                const Order<D> &order, Pack<T> *kept, Pack<T> *ring,
-                                               int j) {
+                                               uint64_t policy, int j) {
     if (j < me.rounds) {
         const size_t at = me.at(order.round(j));
-        fetch<T>(&kept[order.slot(j) * THREADS + me.t], a.x, at);
-        if (a.r) fetch<T>(&ring[j % D * THREADS + me.t], a.r, at);
+        fetch<T>(&kept[order.slot(j) * THREADS + me.t], a.x, at, policy);
+        if (a.r) fetch<T>(&ring[j % D * THREADS + me.t], a.r, at, policy);
     }
     fetched_group();
 }
@@ -57,7 +57,8 @@ static __device__ __forceinline__ VecMoments read_x(const NormArgs &a, const Thr
                                                     const Order<D> &order, Pack<T> *kept,
                                                     Pack<T> *ring) {
     const int t = me.t;
-    for (int j = 0; j < D; j++) fetch_x(a, me, order, kept, ring, j);
+    const uint64_t policy = passing(a.once);
+    for (int j = 0; j < D; j++) fetch_x(a, me, order, kept, ring, policy, j);
     VecMoments m;
     Vec8 add;
     #pragma unroll
@@ -80,11 +81,11 @@ static __device__ __forceinline__ VecMoments read_x(const NormArgs &a, const Thr
             #pragma unroll
             for (int k = 0; k < 8; k++) v.v[k] += add.v[k];
             const Pack<T> p = pack<T>(v);
-            pack_store<T>(a.x, me.at(order.round(j)), p);
+            store_passing<T>(a.x, me.at(order.round(j)), p, policy);
             if (j >= order.tail) kept[order.slot(j) * THREADS + t] = p;
             v = unpack(p);                            // the statistics are of what is stored
         }
-        fetch_x(a, me, order, kept, ring, j + D);
+        fetch_x(a, me, order, kept, ring, policy, j + D);
         if (j == 0) m.shift = v;
         #pragma unroll
         for (int k = 0; k < 8; k++) {
@@ -264,11 +265,12 @@ static __device__ Vec8 activation_grad(const Vec8 &x, Vec8 dy, const Line &l, fl
 // kept holds x and dy of each round.
 template <class T, int TV, int D>
 static __device__ __forceinline__ void fetch_x_dy(const NormArgs &a, const ThreadWork<TV> &me,
-                                                  const Order<D> &order, Pack<T> *kept, int j) {
+                                                  const Order<D> &order, Pack<T> *kept,
+                                                  uint64_t policy, int j) {
     if (j < order.rounds) {
         const size_t at = me.at(order.round(j));
-        fetch<T>(&kept[2 * order.slot(j) * THREADS + me.t], a.x, at);
-        fetch<T>(&kept[(2 * order.slot(j) + 1) * THREADS + me.t], a.dy, at);
+        fetch<T>(&kept[2 * order.slot(j) * THREADS + me.t], a.x, at, policy);
+        fetch<T>(&kept[(2 * order.slot(j) + 1) * THREADS + me.t], a.dy, at, policy);
     }
     fetched_group();
 }
@@ -290,8 +292,8 @@ static __device__ __forceinline__ void add_gradient(const Pack<T> &px, const Pac
 template <class T, int TV, int D, int R>
 static __device__ __forceinline__ void sum_gradients(const NormArgs &a, const ThreadWork<TV> &me,
                                                      const Order<D> &order, const Line &l,
-                                                     Pack<T> *kept, Registers<T, R> &own, Vec8 &s,
-                                                     Vec8 &q) {
+                                                     Pack<T> *kept, uint64_t policy,
+                                                     Registers<T, R> &own, Vec8 &s, Vec8 &q) {
     #pragma unroll
     for (int r = 0; r < R; r++) {
         add_gradient(own.x[r], own.dy[r], l, a.op.leak, s, q);
@@ -302,7 +304,7 @@ static __device__ __forceinline__ void sum_gradients(const NormArgs &a, const Th
         all_but_last<D - 1>();
         const Pack<T> x = kept[2 * order.slot(j) * THREADS + me.t];
         const Pack<T> dy = kept[(2 * order.slot(j) + 1) * THREADS + me.t];
-        fetch_x_dy(a, me, order, kept, j + D);
+        fetch_x_dy(a, me, order, kept, policy, j + D);
         add_gradient(x, dy, l, a.op.leak, s, q);
     }
 }
@@ -385,9 +387,9 @@ static __device__ __forceinline__ void fetch_again(const NormArgs &a, const Thre
     if (j < me.rounds && a.y) {
         const int i = j - in_registers, slot = (i - have) % D;
         const size_t at = me.at(i < 0 ? me.rounds + i : i);
-        if (i >= have) fetch<T>(&kept[2 * slot * THREADS + me.t], a.x, at);
-        if (i >= have) fetch<T>(&kept[(2 * slot + 1) * THREADS + me.t], a.dy, at);
-        if (a.op.add_dx) fetch<T>(&ring[j % D * THREADS + me.t], a.y, at);
+        if (i >= have) fetch<T>(&kept[2 * slot * THREADS + me.t], a.x, at, passing(1));
+        if (i >= have) fetch<T>(&kept[(2 * slot + 1) * THREADS + me.t], a.dy, at, passing(1));
+        if (a.op.add_dx) fetch<T>(&ring[j % D * THREADS + me.t], a.y, at, passing(0));
     }
     fetched_group();
 }
@@ -446,18 +448,19 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormA
     const ThreadWork<TV> me(a);
     Registers<T, R> own(me.rounds, a.keep);
     const Order<D> order(own.first, a.keep);
+    const uint64_t policy = passing(a.once);
     #pragma unroll
     for (int r = 0; r < R; r++) {
-        own.x[r] = load_if<T>(r < own.n, a.x, me.at(own.first + r));
-        own.dy[r] = load_if<T>(r < own.n, a.dy, me.at(own.first + r));
+        own.x[r] = load_if<T>(r < own.n, a.x, me.at(own.first + r), policy);
+        own.dy[r] = load_if<T>(r < own.n, a.dy, me.at(own.first + r), policy);
     }
     if (a.sums)
-        for (int j = 0; j < D; j++) fetch_x_dy(a, me, order, kept, j);
+        for (int j = 0; j < D; j++) fetch_x_dy(a, me, order, kept, policy, j);
     const Line l = line_of(a, me);
     Vec8 s, q;
     #pragma unroll
     for (int k = 0; k < 8; k++) s.v[k] = q.v[k] = 0;
-    if (a.sums) sum_gradients(a, me, order, l, kept, own, s, q);
+    if (a.sums) sum_gradients(a, me, order, l, kept, policy, own, s, q);
     if (a.sums && a.y && a.op.add_dx) prefetch_dx<T>(a, me);
     const int have = a.sums ? order.keep : 0;
     const unsigned arrived = a.sums ? send_sums(a, me, s, q, sh) : 0;
@@ -470,10 +473,11 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormA
 
 typedef void NormKernel(const NormArgs);
 enum { AHEAD_FWD = 6, AHEAD_BWD = 3 };  // rounds that copies run ahead; 1 where memory is short
+enum { IN_REGISTERS = 14 };             // bytes of an element times rounds that registers can keep
 enum Kind { FWD_SHALLOW, FWD, BWD_SHALLOW, BWD, BWD_REGISTERS, N_KIND };
 
 template <class T, int TV> static NormKernel *kernel_for(Kind kind) {
-    constexpr int R = 14 / sizeof(T);                   // rounds that fit into registers
+    constexpr int R = IN_REGISTERS / sizeof(T);
     switch (kind) {
     case FWD_SHALLOW: return norm_fwd_kernel<T, TV, 1>;
     case FWD: return norm_fwd_kernel<T, TV, AHEAD_FWD>;
@@ -550,6 +554,7 @@ static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
         a->keep = rounds_kept(cuda, rounds, ahead, kept, ring);
         kind = backward ? BWD_SHALLOW : FWD_SHALLOW;
     }
+    a->once = a->keep + (kind == BWD_REGISTERS ? IN_REGISTERS / (int)cuda->elem : 0) >= rounds;
     cuda_failed(dev,
                 launch_early(cuda, kernel_of(cuda->half, tv, kind),
                              (unsigned)(a->tiles * a->chunks), THREADS,

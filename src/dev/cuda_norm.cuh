@@ -17,6 +17,7 @@ struct NormArgs {
     size_t       pixels;
     int          vecs, c, tiles, chunks, per_chunk;
     int          keep;                 // rounds kept in shared memory
+    int          once;                 // no round is read twice
     int          write_x, sums;        // forward: x changes; backward: sums are wanted
 };
 
@@ -110,12 +111,22 @@ static __device__ __forceinline__ void each_chunk(const float *part, int chunks,
 
 // ---- copies that run ahead ---------------------------------------------------------------------
 
-template <class T> static __device__ void fetch(Pack<T> *to, const void *base, size_t vec) {
+// For what will not be read again soon: its lines are the first to leave the L2 cache.
+static __device__ uint64_t passing(int once) {
+    uint64_t first, normal;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+    return once ? first : normal;
+}
+
+template <class T>
+static __device__ void fetch(Pack<T> *to, const void *base, size_t vec, uint64_t policy) {
     const unsigned dst = (unsigned)__cvta_generic_to_shared(to);
     const char *src = (const char *)base + vec * sizeof(Pack<T>);
     #pragma unroll
     for (unsigned i = 0; i < sizeof(Pack<T>); i += 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst + i), "l"(src + i)
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(dst + i),
+                     "l"(src + i), "l"(policy)
                      : "memory");
 }
 
@@ -123,6 +134,17 @@ static __device__ void fetched_group() { asm volatile("cp.async.commit_group;" :
 
 template <int N> static __device__ void all_but_last() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+template <class T>
+static __device__ void store_passing(void *base, size_t vec, Pack<T> p, uint64_t policy) {
+    char *to = (char *)base + vec * sizeof(Pack<T>);
+    #pragma unroll
+    for (unsigned i = 0; i < sizeof(T) / 2; i++)
+        asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(
+                         to + 16 * i),
+                     "r"(p.u[i].x), "r"(p.u[i].y), "r"(p.u[i].z), "r"(p.u[i].w), "l"(policy)
+                     : "memory");
 }
 
 // The pixels of a chunk: per_chunk, or what is left for the last one.
@@ -168,7 +190,8 @@ template <class T, int R> struct Registers {
 };
 
 // The vector where wanted, else zeros; without a branch, so that many can be under way.
-template <class T> static __device__ Pack<T> load_if(int wanted, const void *base, size_t vec) {
+template <class T>
+static __device__ Pack<T> load_if(int wanted, const void *base, size_t vec, uint64_t policy) {
     Pack<T> p;
     const char *src = (const char *)base + vec * sizeof(Pack<T>);
     #pragma unroll
@@ -180,10 +203,11 @@ template <class T> static __device__ Pack<T> load_if(int wanted, const void *bas
                      "mov.u32 %1, 0;\n"
                      "mov.u32 %2, 0;\n"
                      "mov.u32 %3, 0;\n"
-                     "@p ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%5];\n"
+                     "@p ld.global.L1::no_allocate.L2::cache_hint.v4.u32 "
+                     "{%0, %1, %2, %3}, [%5], %6;\n"
                      "}"
                      : "=&r"(p.u[i].x), "=&r"(p.u[i].y), "=&r"(p.u[i].z), "=&r"(p.u[i].w)
-                     : "r"(wanted), "l"(src + 16 * i)
+                     : "r"(wanted), "l"(src + 16 * i), "l"(policy)
                      : "memory");
     return p;
 }
