@@ -39,26 +39,60 @@ static __device__ __forceinline__ Channel channel_of(const NormArgs &a, const Th
     return ch;
 }
 
-template <class T, int TV, int D>
-static __device__ __forceinline__ void fetch_x(const NormArgs &a, const ThreadWork<TV> &me,
-                                               const Order<D> &order, Pack<T> *kept, Pack<T> *ring,
-                                               uint64_t policy, int j) {
-    if (j < me.rounds) {
-        const size_t at = me.at(order.round(j));
-        fetch<T>(&kept[order.slot(j) * THREADS + me.t], a.x, at, policy);
-        if (a.r) fetch<T>(&ring[j % D * THREADS + me.t], a.r, at, policy);
+// Requests x, and r, of the next round.
+template <bool TAIL, class T, int D>
+static __device__ __forceinline__ void fetch_x(const NormArgs &a, int rounds,
+                                               Cursor<T, D, 1> &ahead, Ring<T, D, 1> &ring,
+                                               uint64_t policy) {
+    if (ahead.j < rounds) {
+        fetch<T>(ahead.slot, a.x, ahead.at, policy);
+        if (a.r) fetch<T>(ring.slot(), a.r, ahead.at, policy);
     }
     fetched_group();
+    ahead.template next<TAIL>();
+    if (a.r) ring.next();
 }
 
-// Reads x, adds r and biases to it where there are any and writes it back; adds up its moments.
+// Adds r and add to x where a.write_x says so and writes it back; adds up its moments.
+template <bool TAIL, class T, int D>
+static __device__ __forceinline__ void sum_x(const NormArgs &a, int rounds, Cursor<T, D, 1> now,
+                                             Cursor<T, D, 1> ahead, Ring<T, D, 1> ring,
+                                             const Vec8 &add, uint64_t policy, VecMoments &m) {
+    for (; now.j < rounds; now.template next<TAIL>()) {
+        all_but_last<D - 1>();
+        Vec8 v = unpack(*now.slot);
+        if (a.r) {
+            const Vec8 r = unpack(*ring.slot());
+            #pragma unroll
+            for (int k = 0; k < 8; k++) v.v[k] += r.v[k];
+        }
+        if (a.write_x) {
+            #pragma unroll
+            for (int k = 0; k < 8; k++) v.v[k] += add.v[k];
+            const Pack<T> p = pack<T>(v);
+            store_passing<T>(a.x, now.at, p, policy);
+            if (!TAIL || now.j >= now.tail) *now.slot = p;
+            v = unpack(p);                            // the statistics are of what is stored
+        }
+        fetch_x<TAIL>(a, rounds, ahead, ring, policy);
+        if (now.j == 0) m.shift = v;
+        #pragma unroll
+        for (int k = 0; k < 8; k++) {
+            const float d = v.v[k] - m.shift.v[k];
+            m.s.v[k] += d;
+            m.q.v[k] += d * d;
+        }
+    }
+}
+
 template <class T, int TV, int D>
 static __device__ __forceinline__ VecMoments read_x(const NormArgs &a, const ThreadWork<TV> &me,
-                                                    const Order<D> &order, Pack<T> *kept,
-                                                    Pack<T> *ring) {
-    const int t = me.t;
+                                                    Pack<T> *kept, Pack<T> *r) {
     const uint64_t policy = passing(a.once);
-    for (int j = 0; j < D; j++) fetch_x(a, me, order, kept, ring, policy, j);
+    const Cursor<T, D, 1> now(me, kept, me.rounds, a.keep);
+    Cursor<T, D, 1> ahead = now;
+    Ring<T, D, 1> ring(r + me.t);
+    for (int j = 0; j < D; j++) fetch_x<true>(a, me.rounds, ahead, ring, policy);
     VecMoments m;
     Vec8 add;
     #pragma unroll
@@ -69,31 +103,8 @@ static __device__ __forceinline__ VecMoments read_x(const NormArgs &a, const Thr
         #pragma unroll
         for (int k = 0; k < 8; k++) add.v[k] += br.v[k];
     }
-    for (int j = 0; j < me.rounds; j++) {
-        all_but_last<D - 1>();
-        Vec8 v = unpack(kept[order.slot(j) * THREADS + t]);
-        if (a.r) {
-            const Vec8 r = unpack(ring[j % D * THREADS + t]);
-            #pragma unroll
-            for (int k = 0; k < 8; k++) v.v[k] += r.v[k];
-        }
-        if (a.write_x) {
-            #pragma unroll
-            for (int k = 0; k < 8; k++) v.v[k] += add.v[k];
-            const Pack<T> p = pack<T>(v);
-            store_passing<T>(a.x, me.at(order.round(j)), p, policy);
-            if (j >= order.tail) kept[order.slot(j) * THREADS + t] = p;
-            v = unpack(p);                            // the statistics are of what is stored
-        }
-        fetch_x(a, me, order, kept, ring, policy, j + D);
-        if (j == 0) m.shift = v;
-        #pragma unroll
-        for (int k = 0; k < 8; k++) {
-            const float d = v.v[k] - m.shift.v[k];
-            m.s.v[k] += d;
-            m.q.v[k] += d * d;
-        }
-    }
+    if (now.tail) sum_x<true>(a, me.rounds, now, ahead, ring, add, policy, m);
+    else sum_x<false>(a, me.rounds, now, ahead, ring, add, policy, m);
     return m;
 }
 
@@ -189,19 +200,21 @@ static __device__ __forceinline__ void write_y(const NormArgs &a, const ThreadWo
         scale.v[k] = sh.coef[0][8 * (me.t % TV) + k];
         offset.v[k] = sh.coef[1][8 * (me.t % TV) + k];
     }
-    auto finish = [&](int i, Pack<T> p) {
+    size_t at = me.at0;
+    auto finish = [&](Pack<T> p) {
         Vec8 v = unpack(p);
         #pragma unroll
         for (int k = 0; k < 8; k++) {
             const float z = scale.v[k] * v.v[k] + offset.v[k];
             v.v[k] = fmaxf(z, a.op.leak * z);         // the leak lies between 0 and 1
         }
-        pack_store<T>(a.y, me.at(i), pack<T>(v));
+        pack_store<T>(a.y, at, pack<T>(v));
+        at += me.pace;
     };
     #pragma unroll 4
-    for (int i = 0; i < have; i++) finish(i, kept[i * THREADS + me.t]);
+    for (int i = 0; i < have; i++) finish(kept[i * THREADS + me.t]);
     #pragma unroll 4
-    for (int i = have; i < me.rounds; i++) finish(i, pack_load<T>(a.x, me.at(i)));
+    for (int i = have; i < me.rounds; i++) finish(pack_load<T>(a.x, at));
 }
 
 template <class T, int TV, int D>
@@ -211,12 +224,11 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_fwd_kernel(const NormA
     __shared__ FwdShared sh;
     after_previous();
     const ThreadWork<TV> me(a);
-    const Order<D> order(me.rounds, a.keep);
     const int stats = a.op.gamma && a.op.batch_stats;
     float *part = a.part + (size_t)me.tile * a.chunks * 2 * 8 * TV;
     const Channel ch = channel_of(a, me);
     if (stats || a.write_x) {
-        const VecMoments m = read_x(a, me, order, kept, ring);
+        const VecMoments m = read_x<T, TV, D>(a, me, kept, ring);
         if (stats) {
             block_moments(me, m, sh, part);
             unsigned *barrier = a.barrier + me.tile * BARRIER_GAP;
@@ -226,7 +238,7 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_fwd_kernel(const NormA
     }
     if (me.t < 8 * TV) finish_channel(a, me, ch, stats, sh);
     __syncthreads();
-    write_y(a, me, sh, kept, stats || a.write_x ? order.keep : 0);
+    write_y(a, me, sh, kept, stats || a.write_x ? min(me.rounds, a.keep) : 0);
 }
 
 // ---- backward ----------------------------------------------------------------------------------
@@ -262,17 +274,16 @@ static __device__ Vec8 activation_grad(const Vec8 &x, Vec8 dy, const Line &l, fl
     return dy;
 }
 
-// kept holds x and dy of each round.
-template <class T, int TV, int D>
-static __device__ __forceinline__ void fetch_x_dy(const NormArgs &a, const ThreadWork<TV> &me,
-                                                  const Order<D> &order, Pack<T> *kept,
-                                                  uint64_t policy, int j) {
-    if (j < order.rounds) {
-        const size_t at = me.at(order.round(j));
-        fetch<T>(&kept[2 * order.slot(j) * THREADS + me.t], a.x, at, policy);
-        fetch<T>(&kept[(2 * order.slot(j) + 1) * THREADS + me.t], a.dy, at, policy);
+// Requests x and dy of the next round: a slot's two vectors.
+template <bool TAIL, class T, int D>
+static __device__ __forceinline__ void fetch_x_dy(const NormArgs &a, int rounds,
+                                                  Cursor<T, D, 2> &ahead, uint64_t policy) {
+    if (ahead.j < rounds) {
+        fetch<T>(ahead.slot, a.x, ahead.at, policy);
+        fetch<T>(ahead.slot + THREADS, a.dy, ahead.at, policy);
     }
     fetched_group();
+    ahead.template next<TAIL>();
 }
 
 // Adds a vector's dz and dz x; the mean is taken off x at the end.
@@ -287,24 +298,16 @@ static __device__ __forceinline__ void add_gradient(const Pack<T> &px, const Pac
     }
 }
 
-// This thread's sums of dz and dz x. Vectors of zeros, where fewer than R rounds are in registers,
-// add nothing.
-template <class T, int TV, int D, int R>
-static __device__ __forceinline__ void sum_gradients(const NormArgs &a, const ThreadWork<TV> &me,
-                                                     const Order<D> &order, const Line &l,
-                                                     Pack<T> *kept, uint64_t policy,
-                                                     Registers<T, R> &own, Vec8 &s, Vec8 &q) {
-    #pragma unroll
-    for (int r = 0; r < R; r++) {
-        add_gradient(own.x[r], own.dy[r], l, a.op.leak, s, q);
-        keep_packed(own.x[r]);
-        keep_packed(own.dy[r]);
-    }
-    for (int j = 0; j < order.rounds; j++) {
+// The sums of dz and dz x over the rounds that pass through shared memory.
+template <bool TAIL, class T, int D>
+static __device__ __forceinline__ void sum_gradients(const NormArgs &a, int rounds,
+                                                     Cursor<T, D, 2> now, Cursor<T, D, 2> ahead,
+                                                     const Line &l, uint64_t policy, Vec8 &s,
+                                                     Vec8 &q) {
+    for (; now.j < rounds; now.template next<TAIL>()) {
         all_but_last<D - 1>();
-        const Pack<T> x = kept[2 * order.slot(j) * THREADS + me.t];
-        const Pack<T> dy = kept[(2 * order.slot(j) + 1) * THREADS + me.t];
-        fetch_x_dy(a, me, order, kept, policy, j + D);
+        const Pack<T> x = now.slot[0], dy = now.slot[THREADS];
+        fetch_x_dy<TAIL>(a, rounds, ahead, policy);
         add_gradient(x, dy, l, a.op.leak, s, q);
     }
 }
@@ -377,36 +380,50 @@ static __device__ __forceinline__ void prefetch_dx(const NormArgs &a, const Thre
 #endif
 }
 
-// dx is written in this order: the rounds in registers, those kept in shared memory, those that
-// have to be read again. What the j-th needs from memory: x and dy, into slots that are free by
-// then, and the dx to add to.
-template <class T, int TV, int D>
-static __device__ __forceinline__ void fetch_again(const NormArgs &a, const ThreadWork<TV> &me,
-                                                   int in_registers, int have, Pack<T> *kept,
-                                                   Pack<T> *ring, int j) {
-    if (j < me.rounds && a.y) {
-        const int i = j - in_registers, slot = (i - have) % D;
-        const size_t at = me.at(i < 0 ? me.rounds + i : i);
-        if (i >= have) fetch<T>(&kept[2 * slot * THREADS + me.t], a.x, at, passing(1));
-        if (i >= have) fetch<T>(&kept[(2 * slot + 1) * THREADS + me.t], a.dy, at, passing(1));
-        if (a.op.add_dx) fetch<T>(&ring[j % D * THREADS + me.t], a.y, at, passing(0));
+// What the last pass needs from memory, round after round: x and dy of those that have to be read
+// again, into slots that are free by then, and the dx to add to. dx is written in this order: the
+// rounds in registers, those kept in shared memory, those that have to be read again.
+template <class T, int D> struct Refetch {
+    Ring<T, D, 2> again;
+    Ring<T, D, 1> old;
+    size_t        at, at0, pace;
+    int           j, rounds, in_registers, have, needed;   // have: rounds in either memory
+    template <int TV>
+    __device__ Refetch(const NormArgs &a, const ThreadWork<TV> &me, int n, int n_kept,
+                       Pack<T> *kept, Pack<T> *ring)
+        : again(kept + me.t), old(ring + me.t), at(me.at(n ? me.rounds - n : 0)), at0(me.at0),
+          pace(me.pace), j(0), rounds(a.y ? me.rounds : 0), in_registers(n), have(n + n_kept),
+          needed(a.op.add_dx || have < me.rounds) {}
+    template <bool AGAIN> __device__ __forceinline__ void next(const NormArgs &a) {
+        if (j < rounds) {
+            if (AGAIN && j >= have) {
+                fetch<T>(again.slot(), a.x, at, passing(1));
+                fetch<T>(again.slot() + THREADS, a.dy, at, passing(1));
+            }
+            if (a.op.add_dx) fetch<T>(old.slot(), a.y, at, passing(0));
+        }
+        fetched_group();
+        if (AGAIN && j >= have) again.next();
+        if (a.op.add_dx) old.next();
+        j++;
+        at += pace;
+        if (j == in_registers) at = at0;
     }
-    fetched_group();
-}
+};
 
 template <class T, int TV, int D, int R>
 static __device__ __forceinline__ void write_dx(const NormArgs &a, const ThreadWork<TV> &me,
-                                                const Registers<T, R> &own, int have, const Line &l,
-                                                const BwdShared &sh, Pack<T> *kept,
-                                                Pack<T> *ring) {
-    const int t = me.t;
+                                                const Registers<T, R> &own, const Line &l,
+                                                const BwdShared &sh, const Pack<T> *kept,
+                                                Refetch<T, D> &refetch) {
     Vec8 k1, k2;
     #pragma unroll
     for (int k = 0; k < 8; k++) {
-        k1.v[k] = a.sums ? sh.sum[0][8 * (t % TV) + k] : 0;
-        k2.v[k] = a.sums ? sh.sum[1][8 * (t % TV) + k] : 0;
+        k1.v[k] = a.sums ? sh.sum[0][8 * (me.t % TV) + k] : 0;
+        k2.v[k] = a.sums ? sh.sum[1][8 * (me.t % TV) + k] : 0;
     }
-    auto finish = [&](int i, const Pack<T> &px, const Pack<T> &pdy, const Pack<T> &old) {
+    size_t at = me.at(own.first);
+    auto finish = [&](const Pack<T> &px, const Pack<T> &pdy, const Pack<T> &old) {
         const Vec8 x = unpack(px);
         Vec8 g = activation_grad(x, unpack(pdy), l, a.op.leak);
         #pragma unroll
@@ -416,25 +433,31 @@ static __device__ __forceinline__ void write_dx(const NormArgs &a, const ThreadW
             #pragma unroll
             for (int k = 0; k < 8; k++) g.v[k] += o.v[k];
         }
-        pack_store<T>(a.y, me.at(i), pack<T>(g));
+        pack_store<T>(a.y, at, pack<T>(g));
+        at += me.pace;
     };
     #pragma unroll
     for (int r = 0; r < R; r++)
         if (r < own.n) {
             Pack<T> old;
-            all_but_last<D - 1>();
-            if (a.op.add_dx) old = ring[r % D * THREADS + t];
-            fetch_again<T, TV, D>(a, me, own.n, have, kept, ring, r + D);
-            finish(own.first + r, own.x[r], own.dy[r], old);
+            if (refetch.needed) {
+                all_but_last<D - 1>();
+                if (a.op.add_dx) old = *refetch.old.slot();
+                refetch.template next<false>(a);      // of rounds that are in either memory
+            }
+            finish(own.x[r], own.dy[r], old);
         }
+    at = me.at0;
+    const Pack<T> *slot = kept + me.t;
     for (int j = own.n; j < me.rounds; j++) {
-        all_but_last<D - 1>();
-        const int i = j - own.n, slot = i < have ? i : (i - have) % D;
-        const Pack<T> x = kept[2 * slot * THREADS + t], dy = kept[(2 * slot + 1) * THREADS + t];
+        if (refetch.needed) all_but_last<D - 1>();
+        if (j >= refetch.have) slot = refetch.again.slot();
+        const Pack<T> x = slot[0], dy = slot[THREADS];
         Pack<T> old;
-        if (a.op.add_dx) old = ring[j % D * THREADS + t];
-        fetch_again<T, TV, D>(a, me, own.n, have, kept, ring, j + D);
-        finish(i, x, dy, old);
+        if (a.op.add_dx) old = *refetch.old.slot();
+        slot += 2 * THREADS;
+        if (refetch.needed) refetch.template next<true>(a);
+        finish(x, dy, old);
     }
 }
 
@@ -447,26 +470,35 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormA
     after_previous();
     const ThreadWork<TV> me(a);
     Registers<T, R> own(me.rounds, a.keep);
-    const Order<D> order(own.first, a.keep);
     const uint64_t policy = passing(a.once);
     #pragma unroll
     for (int r = 0; r < R; r++) {
         own.x[r] = load_if<T>(r < own.n, a.x, me.at(own.first + r), policy);
         own.dy[r] = load_if<T>(r < own.n, a.dy, me.at(own.first + r), policy);
     }
+    const Cursor<T, D, 2> now(me, kept, own.first, a.keep);
+    Cursor<T, D, 2> ahead = now;
     if (a.sums)
-        for (int j = 0; j < D; j++) fetch_x_dy(a, me, order, kept, policy, j);
+        for (int j = 0; j < D; j++) fetch_x_dy<true>(a, own.first, ahead, policy);
     const Line l = line_of(a, me);
     Vec8 s, q;
     #pragma unroll
     for (int k = 0; k < 8; k++) s.v[k] = q.v[k] = 0;
-    if (a.sums) sum_gradients(a, me, order, l, kept, policy, own, s, q);
+    #pragma unroll
+    for (int r = 0; r < R; r++) {                      // zeros, where there are fewer, add nothing
+        add_gradient(own.x[r], own.dy[r], l, a.op.leak, s, q);
+        keep_packed(own.x[r]);
+        keep_packed(own.dy[r]);
+    }
+    if (a.sums && now.tail) sum_gradients<true>(a, own.first, now, ahead, l, policy, s, q);
+    if (a.sums && !now.tail) sum_gradients<false>(a, own.first, now, ahead, l, policy, s, q);
     if (a.sums && a.y && a.op.add_dx) prefetch_dx<T>(a, me);
-    const int have = a.sums ? order.keep : 0;
+    const int n_kept = a.sums ? min(own.first, a.keep) : 0;
     const unsigned arrived = a.sums ? send_sums(a, me, s, q, sh) : 0;
-    for (int j = 0; j < D; j++) fetch_again<T, TV, D>(a, me, own.n, have, kept, ring, j);
+    Refetch<T, D> refetch(a, me, own.n, n_kept, kept, ring);
+    for (int j = 0; j < D; j++) refetch.template next<true>(a);
     if (a.sums) join_sums(a, me, arrived, sh);
-    if (a.y) write_dx<T, TV, D>(a, me, own, have, l, sh, kept, ring);
+    if (a.y) write_dx<T, TV, D>(a, me, own, l, sh, kept, refetch);
 }
 
 // ---- launching ---------------------------------------------------------------------------------

@@ -171,13 +171,39 @@ template <int TV> struct ThreadWork {
     }
     __device__ size_t at(int round) const { return at0 + round * pace; }
 };
-// The order in which rounds are read, and their slots in shared memory: those that will not be kept
-// come first, through the last D of the kept rounds' slots.
-template <int D> struct Order {
-    int rounds, keep, tail;
-    __device__ Order(int n, int kept) : rounds(n), keep(min(n, kept)), tail(max(n - kept, 0)) {}
-    __device__ int round(int j) const { return j < tail ? keep + j : j - tail; }
-    __device__ int slot(int j) const { return j < tail ? keep - D + j % D : j - tail; }
+// The rounds in the order in which they are read, and their slots of N vectors in shared memory:
+// those that will not be kept (the tail) come first, through the last D of the kept rounds' slots.
+// All is found by additions: finding it again in each round would cost as much as the arithmetic.
+template <class T, int D, int N> struct Cursor {
+    static constexpr int STEP = N * THREADS;
+    Pack<T> *slot, *first, *end;
+    size_t   at, at0, pace;            // the round's vector in memory
+    int      j, tail;                  // rounds so far; of all, those that will not be kept
+    template <int TV>
+    __device__ Cursor(const ThreadWork<TV> &me, Pack<T> *kept, int rounds, int keep)
+        : first(kept + me.t), at0(me.at0), pace(me.pace), j(0), tail(max(rounds - keep, 0)) {
+        end = first + keep * STEP;
+        slot = tail ? end - D * STEP : first;
+        at = tail ? me.at(keep) : at0;
+    }
+    template <bool TAIL> __device__ __forceinline__ void next() {
+        j++;
+        slot += STEP;
+        at += pace;
+        if (!TAIL || j > tail) return;
+        if (j == tail) slot = first, at = at0;
+        else if (slot == end) slot = end - D * STEP;
+    }
+};
+
+// D slots of N vectors that are used in turn. Copies run D rounds ahead: a slot is read, then
+// requested again.
+template <class T, int D, int N> struct Ring {
+    Pack<T> *first;
+    int      at;
+    __device__ Ring(Pack<T> *begin) : first(begin), at(0) {}
+    __device__ Pack<T> *slot() const { return first + at; }
+    __device__ void next() { at = at == (D - 1) * N * THREADS ? 0 : at + N * THREADS; }
 };
 
 // Rounds kept in registers: the last ones, as far as shared memory has no room; at most R.
