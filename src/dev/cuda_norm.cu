@@ -251,17 +251,27 @@ struct Line {
     Vec8 scale, offset;
 }; // y = leaky(scale x + offset)
 
+// A thread per channel finds its line, in sh.sum; then each takes those of its vector.
 template <int TV>
-static __device__ __forceinline__ Line line_of(const NormArgs &a, const ThreadWork<TV> &me) {
-    const Vec8 beta = vec8_of(a.op.beta, me.vec, a.c), bias = vec8_of(a.bx, me.vec, a.c);
-    const Vec8 mean = vec8_of(a.op.gamma ? a.op.mean : NULL, me.vec, a.c);
-    const Vec8 rstd = vec8_of(a.op.gamma ? a.op.rstd : NULL, me.vec, a.c);
+static __device__ __forceinline__ Line line_of(const NormArgs &a, const ThreadWork<TV> &me,
+                                               BwdShared &sh) {
+    constexpr int W = 8 * TV;
+    const int c = me.tile * W + me.t;
+    if (me.t < W) {
+        float scale = !a.op.gamma, offset = 0;
+        if (a.op.gamma && c < a.c) {
+            scale = a.op.gamma[c] * a.op.rstd[c];
+            offset = a.op.beta[c] - (a.op.mean[c] - (a.bx ? a.bx[c] : 0)) * scale;
+        }
+        sh.sum[0][me.t] = scale;
+        sh.sum[1][me.t] = offset;
+    }
+    __syncthreads();
     Line l;
-    l.scale = vec8_of(a.op.gamma, me.vec, a.c);
     #pragma unroll
     for (int k = 0; k < 8; k++) {
-        l.scale.v[k] = a.op.gamma ? l.scale.v[k] * rstd.v[k] : 1;
-        l.offset.v[k] = a.op.gamma ? beta.v[k] - (mean.v[k] - bias.v[k]) * l.scale.v[k] : 0;
+        l.scale.v[k] = sh.sum[0][8 * (me.t % TV) + k];
+        l.offset.v[k] = sh.sum[1][8 * (me.t % TV) + k];
     }
     return l;
 }
@@ -480,7 +490,7 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_bwd_kernel(const NormA
     Cursor<T, D, 2> ahead = now;
     if (a.sums)
         for (int j = 0; j < D; j++) fetch_x_dy<true>(a, own.first, ahead, policy);
-    const Line l = line_of(a, me);
+    const Line l = line_of(a, me, sh);
     Vec8 s, q;
     #pragma unroll
     for (int k = 0; k < 8; k++) s.v[k] = q.v[k] = 0;
