@@ -244,9 +244,11 @@ static __global__ void __launch_bounds__(THREADS, 1) norm_fwd_kernel(const NormA
 // ---- launching ---------------------------------------------------------------------------------
 
 typedef void NormKernel(const NormArgs);
-enum { AHEAD_FWD = 6, AHEAD_BWD = 3 };  // rounds that copies run ahead; 1 where memory is short
+// Rounds that copies run ahead; 1 where memory is short. Many rounds gain by more.
+enum { AHEAD_FWD = 6, AHEAD_BWD = 3, AHEAD_MANY = 5 };
 enum { IN_REGISTERS = 14 };             // bytes of an element times rounds that registers can keep
-enum Kind { FWD_SHALLOW, FWD, BWD_SHALLOW, BWD, BWD_REGISTERS, N_KIND };
+enum Kind { FWD_SHALLOW, FWD, BWD_SHALLOW, BWD, BWD_REGISTERS, BWD_MANY, N_KIND };
+static const int AHEAD[N_KIND] = { 1, AHEAD_FWD, 1, AHEAD_BWD, AHEAD_BWD, AHEAD_MANY };
 
 template <class T, int TV> static NormKernel *kernel_for(Kind kind) {
     constexpr int R = IN_REGISTERS / sizeof(T);
@@ -255,7 +257,8 @@ template <class T, int TV> static NormKernel *kernel_for(Kind kind) {
     case FWD: return norm_fwd_kernel<T, TV, AHEAD_FWD>;
     case BWD_SHALLOW: return norm_bwd_kernel<T, TV, 1, 0>;
     case BWD: return norm_bwd_kernel<T, TV, AHEAD_BWD, 0>;
-    default: return norm_bwd_kernel<T, TV, AHEAD_BWD, R>;
+    case BWD_REGISTERS: return norm_bwd_kernel<T, TV, AHEAD_BWD, R>;
+    default: return norm_bwd_kernel<T, TV, AHEAD_MANY, R>;
     }
 }
 
@@ -297,6 +300,20 @@ static int rounds_kept(const Cuda *cuda, int rounds, int ahead, size_t kept, siz
     return most >= rounds ? rounds : most >= 2 * ahead ? most : 0;
 }
 
+// Sets a->keep. Registers are used where not all rounds can be kept, and then copies run ahead as
+// far as shared memory allows.
+static Kind pick_kernel(const Cuda *cuda, NormArgs *a, int backward, int rounds, size_t kept,
+                        size_t ring) {
+    const Kind usual = backward ? BWD : FWD, shallow = backward ? BWD_SHALLOW : FWD_SHALLOW;
+    const Kind order[] = { usual, BWD_MANY, BWD_REGISTERS };
+    for (int i = 0; i < (a->sums ? 3 : 1); i++) {
+        a->keep = rounds_kept(cuda, rounds, AHEAD[order[i]], kept, ring);
+        if (a->keep >= rounds || (a->keep && (i || !a->sums))) return order[i];
+    }
+    a->keep = rounds_kept(cuda, rounds, AHEAD[shallow], kept, ring);
+    return shallow;
+}
+
 static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
     Cuda *cuda = cuda_of(dev);
     a->vecs = vecs_of(x);
@@ -318,19 +335,12 @@ static void launch(Dev *dev, NormArgs *a, const Tensor *x, int backward) {
     const size_t round = (size_t)THREADS * 8 * cuda->elem, kept = backward ? 2 * round : round;
     const size_t ring = backward ? (a->op.add_dx ? round : 0) : a->r ? round : 0;
     const int rounds = (int)blocks_for((size_t)a->per_chunk, rows);
-    int ahead = backward ? AHEAD_BWD : AHEAD_FWD;
-    a->keep = rounds_kept(cuda, rounds, ahead, kept, ring);
-    Kind kind = !backward ? FWD : a->sums && a->keep < rounds ? BWD_REGISTERS : BWD;
-    if (!a->keep) {
-        ahead = 1;
-        a->keep = rounds_kept(cuda, rounds, ahead, kept, ring);
-        kind = backward ? BWD_SHALLOW : FWD_SHALLOW;
-    }
-    a->once = a->keep + (kind == BWD_REGISTERS ? IN_REGISTERS / (int)cuda->elem : 0) >= rounds;
+    const Kind kind = pick_kernel(cuda, a, backward, rounds, kept, ring);
+    a->once = a->keep + (kind >= BWD_REGISTERS ? IN_REGISTERS / (int)cuda->elem : 0) >= rounds;
     cuda_failed(dev,
                 launch_early(cuda, kernel_of(cuda->half, tv, kind),
                              (unsigned)(a->tiles * a->chunks), THREADS,
-                             (size_t)a->keep * kept + ring * (size_t)ahead, 1, *a),
+                             (size_t)a->keep * kept + ring * (size_t)AHEAD[kind], 1, *a),
                 backward ? "norm_bwd" : "norm_fwd");
 }
 
