@@ -21,10 +21,6 @@ struct Tiles {
 
 // ---- the kernel --------------------------------------------------------------------------------
 
-template <int N> struct Number {
-    __device__ constexpr operator int() const { return N; }
-};
-
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 struct TileOrigin {
@@ -209,9 +205,11 @@ int hopper_map_pixels(CUtensorMap *map, const Tensor *t, int channels, int colum
     return hopper_map(map, t->p, &box);
 }
 
-// A variant is a number of channels a block computes, and how many blocks share a multiprocessor.
-static const int WIDTH[HOPPER_VARIANTS] = { 160, 160, 128, 128, 64, 64, 64 },
-                 PER_SM[HOPPER_VARIANTS] = { 1, 2, 1, 2, 1, 2, 3 };
+// A variant is a number of channels a block computes, and how many blocks share a multiprocessor;
+// the last one is cuda_hopper_resident.cu's.
+enum { RESIDENT = HOPPER_VARIANTS - 1 };
+static const int WIDTH[RESIDENT] = { 160, 160, 128, 128, 64, 64, 64 },
+                 PER_SM[RESIDENT] = { 1, 2, 1, 2, 1, 2, 3 };
 
 static Tiles tiles_of(const Cuda *cuda, int variant, const Tensor *x, const Tensor *y) {
     Tiles s = { x->n, x->h, x->w, x->c, y->c };
@@ -229,8 +227,9 @@ static Tiles tiles_of(const Cuda *cuda, int variant, const Tensor *x, const Tens
 
 int hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y) {
     const Cuda *cuda = cuda_of(dev);
+    if (variant == RESIDENT) return hopper_resident_fits(dev, x, y);
     return cuda->hopper && cuda->half && x->w % ACROSS == 0 && x->h % 8 == 0 && x->c % 32 == 0 &&
-           variant >= 0 && variant < HOPPER_VARIANTS && y->c % WIDTH[variant] == 0 &&
+           variant >= 0 && variant < RESIDENT && y->c % WIDTH[variant] == 0 &&
            tiles_of(cuda, variant, x, y).stages > 1 && hopper_can_map();
 }
 
@@ -254,6 +253,7 @@ static cudaError_t launch(Cuda *cuda, const Tiles *s, const Tensor *x, const voi
 }
 
 cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y) {
+    if (variant == RESIDENT) return hopper_resident_conv(dev, x, w, y);
     Cuda *cuda = cuda_of(dev);
     const Tiles s = tiles_of(cuda, variant, x, y);
     switch (WIDTH[variant] + (x->c % KC != 0)) {

@@ -15,12 +15,20 @@ struct TensorBox {
     size_t stride[4];
 };
 
+template <int N> struct Number {               // a constant that functions can be given
+    __device__ constexpr operator int() const { return N; }
+};
+
 // cuda_hopper.cu
 int hopper_can_map(void);                      // whether the driver makes descriptors of tensors
 int hopper_map(CUtensorMap *map, const void *p, const TensorBox *t);
 // A tensor [n][h][w][channels], and the size of its boxes.
 int hopper_map_pixels(CUtensorMap *map, const Tensor *t, int channels, int columns, int rows,
                       int images);
+
+// cuda_hopper_resident.cu: a variant of hopper_conv
+int hopper_resident_fits(const Dev *dev, const Tensor *x, const Tensor *y);
+cudaError_t hopper_resident_conv(Dev *dev, const Tensor *x, const void *w, const Tensor *y);
 
 // ---- matrices in shared memory -----------------------------------------------------------------
 // wgmma gets a matrix as a descriptor: its address, the distances between its parts, and the
@@ -143,6 +151,26 @@ __device__ inline void store_quarters(void *to, unsigned a, unsigned b, unsigned
                      shared_address(to)),
                  "r"(a), "r"(b), "r"(c), "r"(d)
                  : "memory");
+}
+
+// The same of transposed quarters: what would be a column of a quarter is a row in memory.
+__device__ inline void store_transposed(void *to, unsigned a, unsigned b, unsigned c, unsigned d) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     shared_address(to)),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+// ---- between threads ---------------------------------------------------------------------------
+
+// Waits for all threads of this warpgroup.
+__device__ inline void warpgroup_sync(int group) {
+    asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+}
+
+// What this thread has written to shared memory comes before fetches to the same place.
+__device__ inline void before_fetches() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // The block's and the thread's number, read again: what follows needs no registers before that.
