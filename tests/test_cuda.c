@@ -262,6 +262,21 @@ static void own_convolutions_agree(void **state) {
         for (size_t i = 0; i < LEN(cases); i++) agrees_by_own(&cases[i], variant, 0, 1, 0);
 }
 
+// 16 output channels per block; the data gradient of a network's first convolution has that few.
+static void own_convolutions_to_few_channels_agree(void **state) {
+    (void)state;
+    static const Case from[] = {
+        { 3, 16, 160, 32, 32, 3, 1, 1, 0, 0 },
+        { 3, 48, 96, 8, 24, 3, 1, 1, 0, 0 },
+    };
+    static const Case to[] = {
+        { 5, 64, 16, 16, 16, 3, 1, 1, 0, 0 },
+        { 1, 32, 32, 8, 8, 3, 1, 1, 0, 0 },
+    };
+    for (size_t i = 0; i < LEN(from); i++) agrees_by_own(&from[i], 8, 1, 1, 1);
+    for (size_t i = 0; i < LEN(to); i++) agrees_by_own(&to[i], 8, 0, 0, 1);
+}
+
 // Slices of 64 output channels that are full or not; one chunk of input channels or two, the last
 // one full or not. With many output channels few blocks share the tiles, so that one block has more
 // than its ring has stages.
@@ -277,8 +292,8 @@ static void own_convolutions_with_resident_filters_agree(void **state) {
         { 99, 16, 640, 16, 8, 3, 1, 1, 0, 0 },
         { 31, 128, 640, 16, 8, 3, 1, 1, 0, 0 },
     };
-    for (size_t i = 0; i < LEN(both); i++) agrees_by_own(&both[i], 8, 0, 1, 1);
-    for (size_t i = 0; i < LEN(forward); i++) agrees_by_own(&forward[i], 8, 0, 0, 1);
+    for (size_t i = 0; i < LEN(both); i++) agrees_by_own(&both[i], 9, 0, 1, 1);
+    for (size_t i = 0; i < LEN(forward); i++) agrees_by_own(&forward[i], 9, 0, 0, 1);
 }
 
 // A block's output channels, by variant: 160, 128 and 64, with the input once in shared memory or
@@ -322,7 +337,9 @@ static void own_kernels_of_small_shapes_agree(void **state) {
     const Case plain = { 1, 64, 64, 8, 8, 3, 1, 1, 0, 0 };
     const Case tile = { 1, 64, 64, 16, 8, 3, 1, 1, 0, 0 };
     const Case strided = { 1, 64, 64, 16, 16, 3, 2, 1, 0, 0 };
-    agrees_by_own(&tile, 8, 0, 1, 1);
+    const Case few = { 1, 32, 16, 8, 8, 3, 1, 1, 0, 0 };
+    agrees_by_own(&few, 8, 0, 0, 1);
+    agrees_by_own(&tile, 9, 0, 1, 1);
     agrees_by_own(&plain, 3, 2, 2, 1);
     agrees_by_own(&plain, 6, 2, 2, 1);
     agrees_by_own(&strided, 5, 0, 1, 1);
@@ -1130,6 +1147,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
         cmocka_unit_test(convolutions_of_real_shapes_agree),
         cmocka_unit_test(own_convolutions_agree),
+        cmocka_unit_test(own_convolutions_to_few_channels_agree),
         cmocka_unit_test(own_convolutions_with_resident_filters_agree),
         cmocka_unit_test(own_kernels_of_small_shapes_agree),
         cmocka_unit_test(own_weight_gradients_agree),

@@ -80,7 +80,7 @@ static __device__ __forceinline__ void store_tile(const float (&d)[BN / 2], cons
 
 // LAST: products of 16 channels in the last chunk, 4 where it is full.
 template <int BN, int LAST>
-static __global__ void __launch_bounds__(THREADS, BN == 64 ? 3 : 2)
+static __global__ void __launch_bounds__(THREADS, BN <= 64 ? 3 : 2)
     conv3_kernel(const __grid_constant__ CUtensorMap pixels,
                  const __grid_constant__ CUtensorMap filters, bf16 *y, const Tiles s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -208,8 +208,8 @@ int hopper_map_pixels(CUtensorMap *map, const Tensor *t, int channels, int colum
 // A variant is a number of channels a block computes, and how many blocks share a multiprocessor;
 // the last one is cuda_hopper_resident.cu's.
 enum { RESIDENT = HOPPER_VARIANTS - 1 };
-static const int WIDTH[RESIDENT] = { 160, 160, 128, 128, 64, 64, 64 },
-                 PER_SM[RESIDENT] = { 1, 2, 1, 2, 1, 2, 3 };
+static const int WIDTH[RESIDENT] = { 160, 160, 128, 128, 64, 64, 64, 16 },
+                 PER_SM[RESIDENT] = { 1, 2, 1, 2, 1, 2, 3, 3 };
 
 static Tiles tiles_of(const Cuda *cuda, int variant, const Tensor *x, const Tensor *y) {
     Tiles s = { x->n, x->h, x->w, x->c, y->c };
@@ -228,8 +228,10 @@ static Tiles tiles_of(const Cuda *cuda, int variant, const Tensor *x, const Tens
 int hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y) {
     const Cuda *cuda = cuda_of(dev);
     if (variant == RESIDENT) return hopper_resident_fits(dev, x, y);
+    if (variant < 0 || variant > RESIDENT) return 0;
+    const int width = WIDTH[variant];
     return cuda->hopper && cuda->half && x->w % ACROSS == 0 && x->h % 8 == 0 && x->c % 32 == 0 &&
-           variant >= 0 && variant < RESIDENT && y->c % WIDTH[variant] == 0 &&
+           y->c % width == 0 && (width > 16 || y->c < 64) &&
            tiles_of(cuda, variant, x, y).stages > 1 && hopper_can_map();
 }
 
@@ -262,6 +264,8 @@ cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, c
     case 128: return launch<128, 4>(cuda, &s, x, w, y);
     case 129: return launch<128, 2>(cuda, &s, x, w, y);
     case 64: return launch<64, 4>(cuda, &s, x, w, y);
-    default: return launch<64, 2>(cuda, &s, x, w, y);
+    case 65: return launch<64, 2>(cuda, &s, x, w, y);
+    case 16: return launch<16, 4>(cuda, &s, x, w, y);
+    default: return launch<16, 2>(cuda, &s, x, w, y);
     }
 }

@@ -103,10 +103,10 @@ __device__ inline void fetch_filters(void *to, const CUtensorMap *map, uint64_t 
 
 // ---- matrix products ---------------------------------------------------------------------------
 
-#define D16(i)                                                                                    \
+#define D8(i)                                                                                     \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
-        "+f"(d[i + 6]), "+f"(d[i + 7]), "+f"(d[i + 8]), "+f"(d[i + 9]), "+f"(d[i + 10]),           \
-        "+f"(d[i + 11]), "+f"(d[i + 12]), "+f"(d[i + 13]), "+f"(d[i + 14]), "+f"(d[i + 15])
+        "+f"(d[i + 6]), "+f"(d[i + 7])
+#define D16(i) D8(i), D8(i + 8)
 #define N0 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
 #define N1 "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define N2 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
@@ -119,6 +119,12 @@ __device__ inline void fetch_filters(void *to, const CUtensorMap *map, uint64_t 
 
 // d[64][BN] += a[64][16] b[BN][16]^T, by a warpgroup, later; without keep it is = instead of +=.
 // MN: rows of shared memory are columns of a and b (16 of them), else they are rows of a and b.
+template <int MN = 0>
+__device__ inline void multiply(float (&d)[8], uint64_t a, uint64_t b, int keep = 1) {
+    asm volatile(WGMMA(16, "%0,%1,%2,%3,%4,%5,%6,%7", "%8", "%9", "%10", "%11")
+                 : D8(0)
+                 : "l"(a), "l"(b), "n"(MN), "r"(keep));
+}
 template <int MN = 0>
 __device__ inline void multiply(float (&d)[32], uint64_t a, uint64_t b, int keep = 1) {
     asm volatile(WGMMA(64, N0 N1, "%32", "%33", "%34", "%35")
