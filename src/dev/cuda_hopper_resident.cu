@@ -101,6 +101,7 @@ static __device__ __forceinline__ void store_tile(const float (&d)[64], const Ti
         store_transposed(to + 8 * j * PITCH, two_bf16(d[4 * j], d[4 * j + 1]),
                          two_bf16(d[4 * j + 2], d[4 * j + 3]), two_bf16(d[4 * j + 4], d[4 * j + 5]),
                          two_bf16(d[4 * j + 6], d[4 * j + 7]));
+    before_fetches();
     warpgroup_sync(group);
     const int p = t / VECS;                    // its first pixel: 8 rounds, 16 pixels each
     const unsigned char *from = stage + p * PITCH + t % VECS * 16;
@@ -175,7 +176,6 @@ static __global__ void __launch_bounds__(THREADS, 1)
         if (t % 128 == 0) barrier_arrive(&bar.turn[1 - group]);
         all_products_but<0>();
         store_tile(d, tile_origin(s, tile), s, o0, group, ring + at * STAGE, y);
-        before_fetches();
         release(at);
     }
 #endif
