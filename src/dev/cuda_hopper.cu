@@ -90,6 +90,10 @@ static __global__ void __launch_bounds__(THREADS, BN <= 64 ? 3 : 2)
     __shared__ TileBarriers bar;
     const int t = (int)threadIdx.x;
     const TileOrigin o = tile_origin(s, BN);
+    if (t == 0) {
+        request_map(&pixels);
+        request_map(&filters);
+    }
     barriers_init(bar, s.stages);
     after_previous();
 

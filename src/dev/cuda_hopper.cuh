@@ -85,6 +85,12 @@ __device__ inline void barrier_arrive(uint64_t *b) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
 
+// Requests a tensor's descriptor, which the first fetch would otherwise wait for. It belongs to the
+// kernel's arguments, so this may come before after_previous().
+__device__ inline void request_map(const CUtensorMap *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 __device__ inline void fetch_pixels(void *to, const CUtensorMap *map, uint64_t *b, int c, int w,
                                     int h, int n) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"

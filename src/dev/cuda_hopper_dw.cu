@@ -107,6 +107,10 @@ static __global__ void __launch_bounds__(THREADS, 1)
     __shared__ DwBarriers bar;
     const int t = (int)threadIdx.x, group = __shfl_sync(~0u, t / 128, 0);
     const DwBlock b = dw_block(s, BN);
+    if (t == FETCHER) {
+        request_map(&pixels);
+        request_map(&grads);
+    }
     if (t == 0) {
         for (int i = 0; i < s.stages; i++) {
             barrier_init(&bar.full[i], 1);

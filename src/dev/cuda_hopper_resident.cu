@@ -130,6 +130,10 @@ static __global__ void __launch_bounds__(THREADS, 1)
     __shared__ ResidentBarriers bar;
     const int t = (int)threadIdx.x, group = __shfl_sync(~0u, t / 128, 0);
     const int first = (int)blockIdx.x % s.sharing, o0 = (int)blockIdx.x / s.sharing * OUT;
+    if (t == GROUPS * 128) {
+        request_map(&pixels);
+        request_map(&filters);
+    }
     barriers_init(bar, s);
     after_previous();
     if (group == GROUPS) {

@@ -136,6 +136,8 @@ static __global__ void __launch_bounds__(THREADS<WARPGROUPS>, 1)
     __shared__ S2Next next;                    // of the thread that fetches
     const int t = (int)threadIdx.x, group = __shfl_sync(~0u, t / 128, 0);
     if (t == 0) {
+        for (int i = 0; i < CLASSES; i++) request_map(&maps.plane[i]);
+        request_map(&maps.filters);
         for (int i = 0; i < s.planes; i++) {
             barrier_init(&bar.a_full[i], 1);
             barrier_init(&bar.a_free[i], WARPGROUPS);
