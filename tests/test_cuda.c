@@ -262,6 +262,17 @@ static void own_convolutions_agree(void **state) {
         for (size_t i = 0; i < LEN(cases); i++) agrees_by_own(&cases[i], variant, 0, 1, 0);
 }
 
+// Tiles of 16 x 16 pixels, of two images, or of four, with images missing in the last tile.
+static void own_convolutions_of_large_tiles_agree(void **state) {
+    (void)state;
+    static const Case cases[] = {
+        { 3, 160, 160, 32, 32, 3, 1, 1, 0, 0 }, { 3, 160, 320, 8, 8, 3, 1, 1, 0, 0 },
+        { 1, 320, 160, 48, 16, 3, 1, 1, 0, 0 }, { 3, 160, 160, 16, 24, 3, 1, 1, 0, 0 },
+        { 3, 160, 160, 8, 16, 3, 1, 1, 0, 0 },
+    };
+    for (size_t i = 0; i < LEN(cases); i++) agrees_by_own(&cases[i], 9, 0, 1, 1);
+}
+
 // 16 output channels per block; the data gradient of a network's first convolution has that few.
 static void own_convolutions_to_few_channels_agree(void **state) {
     (void)state;
@@ -292,8 +303,8 @@ static void own_convolutions_with_resident_filters_agree(void **state) {
         { 99, 16, 640, 16, 8, 3, 1, 1, 0, 0 },
         { 31, 128, 640, 16, 8, 3, 1, 1, 0, 0 },
     };
-    for (size_t i = 0; i < LEN(both); i++) agrees_by_own(&both[i], 9, 0, 1, 1);
-    for (size_t i = 0; i < LEN(forward); i++) agrees_by_own(&forward[i], 9, 0, 0, 1);
+    for (size_t i = 0; i < LEN(both); i++) agrees_by_own(&both[i], 10, 0, 1, 1);
+    for (size_t i = 0; i < LEN(forward); i++) agrees_by_own(&forward[i], 10, 0, 0, 1);
 }
 
 // A block's output channels, by variant: 160, 128 and 64, with the input once in shared memory or
@@ -338,8 +349,10 @@ static void own_kernels_of_small_shapes_agree(void **state) {
     const Case tile = { 1, 64, 64, 16, 8, 3, 1, 1, 0, 0 };
     const Case strided = { 1, 64, 64, 16, 16, 3, 2, 1, 0, 0 };
     const Case few = { 1, 32, 16, 8, 8, 3, 1, 1, 0, 0 };
+    const Case wide = { 1, 32, 160, 16, 16, 3, 1, 1, 0, 0 };
     agrees_by_own(&few, 8, 0, 0, 1);
-    agrees_by_own(&tile, 9, 0, 1, 1);
+    agrees_by_own(&tile, 10, 0, 1, 1);
+    agrees_by_own(&wide, 9, 0, 0, 1);
     agrees_by_own(&plain, 3, 2, 2, 1);
     agrees_by_own(&plain, 6, 2, 2, 1);
     agrees_by_own(&strided, 5, 0, 1, 1);
@@ -1147,6 +1160,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
         cmocka_unit_test(convolutions_of_real_shapes_agree),
         cmocka_unit_test(own_convolutions_agree),
+        cmocka_unit_test(own_convolutions_of_large_tiles_agree),
         cmocka_unit_test(own_convolutions_to_few_channels_agree),
         cmocka_unit_test(own_convolutions_with_resident_filters_agree),
         cmocka_unit_test(own_kernels_of_small_shapes_agree),

@@ -119,7 +119,9 @@ static cudaError_t launch_early(const Cuda *cuda, void (*kernel)(P...), unsigned
 }
 
 // cuda_hopper.cu: y = x convolved 3x3, stride 1, padding 1, in bf16; w: [out][tap][in].
-enum { HOPPER_VARIANTS = 9, HOPPER_DW_VARIANTS = 6, HOPPER_S2_VARIANTS = 6, MOST_OWN_VARIANTS = 9 };
+enum {
+    HOPPER_VARIANTS = 10, HOPPER_DW_VARIANTS = 6, HOPPER_S2_VARIANTS = 6, MOST_OWN_VARIANTS = 10
+};
 int  hopper_fits(const Dev *dev, int variant, const Tensor *x, const Tensor *y);
 cudaError_t hopper_conv(Dev *dev, int variant, const Tensor *x, const void *w, const Tensor *y);
 
