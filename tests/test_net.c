@@ -90,34 +90,51 @@ static void close_pass(Fixture *f, Pass *p, void *mem) {
     f->dev.be.free(&f->dev, mem);
 }
 
-static double run(Fixture *f, Pass *p, Energy e) {
-    real s[N_SUM];
-    pass_forward(p, f->x);
-    Tensor *dz = pass_logits_grad(p)->p ? pass_logits_grad(p) : NULL;
-    f->dev.be.head(&f->dev, pass_logits(p), f->y, e, (real)(1.0 / BATCH), dz, f->sums);
-    f->dev.be.copy_out(&f->dev, s, f->sums, sizeof s);
+static double value(const real *s, Energy e) {
     return ((double)e.a * (double)s[SUM_LSE] + (double)e.b * (double)s[SUM_ZY] +
             (double)e.c * (double)s[SUM_LSE2]) /
            BATCH;
 }
 
-// Finite differences of v against its gradient g, as a fraction of the gradient's norm.
-static double difference(Fixture *f, Pass *p, Energy e, real *v, const real *g, size_t n,
-                         size_t probes) {
+// One pass forward; s gets the sums that every energy is made of, the logits' gradient is e's.
+static void sum_up(Fixture *f, Pass *p, Energy e, real s[N_SUM]) {
+    pass_forward(p, f->x);
+    Tensor *dz = pass_logits_grad(p)->p ? pass_logits_grad(p) : NULL;
+    f->dev.be.head(&f->dev, pass_logits(p), f->y, e, (real)(1.0 / BATCH), dz, f->sums);
+    f->dev.be.copy_out(&f->dev, s, f->sums, N_SUM * sizeof *s);
+}
+
+static double run(Fixture *f, Pass *p, Energy e) {
+    real s[N_SUM];
+    sum_up(f, p, e, s);
+    return value(s, e);
+}
+
+static const Energy energies[] = { { .a = 1, .b = -1 }, { .a = 1 }, { .b = 1, .c = (real)0.1 } };
+enum { ENERGIES = LEN(energies) };
+
+// Finite differences by some of v[0 .. n-1] against the energies' gradients, which begin at
+// g[k][at]: off[k] is their distance as a fraction of the gradient's norm.
+static void difference(Fixture *f, Pass *p, real *v, real *const *g, size_t at, size_t n,
+                       size_t probes, double off[ENERGIES]) {
     const double h = 1e-6;
-    double err = 0, size = 0;
-    for (size_t k = 0; k < probes; k++) {
-        const size_t i = n * k / probes;
+    double err[ENERGIES] = { 0 }, size[ENERGIES] = { 0 };
+    for (size_t j = 0; j < probes; j++) {
+        const size_t i = n * j / probes;
         const real old = v[i];
+        real up[N_SUM], down[N_SUM];
         v[i] = old + (real)h;
-        const double up = run(f, p, e);
+        sum_up(f, p, energies[0], up);
         v[i] = old - (real)h;
-        const double down = run(f, p, e);
+        sum_up(f, p, energies[0], down);
         v[i] = old;
-        err += pow((up - down) / (2 * h) - (double)g[i], 2);
-        size += (double)(g[i] * g[i]);
+        for (size_t k = 0; k < ENERGIES; k++) {
+            const double slope = (value(up, energies[k]) - value(down, energies[k])) / (2 * h);
+            err[k] += pow(slope - (double)g[k][at + i], 2);
+            size[k] += pow((double)g[k][at + i], 2);
+        }
     }
-    return sqrt(err / (size + 1e-300));
+    for (size_t k = 0; k < ENERGIES; k++) off[k] = sqrt(err[k] / (size[k] + 1e-300));
 }
 
 static void check_gradients(const NetSpec *spec, int stats) {
@@ -125,32 +142,33 @@ static void check_gradients(const NetSpec *spec, int stats) {
     Pass p;
     set_up(&f, "ref", spec);
     void *mem = open_pass(&f, &p, WANT_DX | WANT_DW | stats);
-    const Energy energies[] = { { .a = 1, .b = -1 }, { .a = 1 }, { .b = 1, .c = (real)0.1 } };
     const size_t dim = (size_t)(BATCH * spec->channels * spec->side * spec->side);
-    real *dx = malloc(dim * sizeof *dx), *dw = malloc(f.net.n_w * sizeof *dw);
-    const size_t first = spec->depth > 10 ? 2 : 0;               // the deeper net takes its time
-    for (size_t k = first; k < LEN(energies); k++) {
+    real *dx[ENERGIES], *dw[ENERGIES];
+    double off[ENERGIES];
+    for (size_t k = 0; k < ENERGIES; k++) {
+        dx[k] = malloc(dim * sizeof(real)), dw[k] = malloc(f.net.n_w * sizeof(real));
         net_zero_grad(&f.net);
         run(&f, &p, energies[k]);
         pass_backward(&p);
-        memcpy(dx, pass_input_grad(&p)->p, dim * sizeof *dx);
-        memcpy(dw, f.net.dw, f.net.n_w * sizeof *dw);
-        assert_less(difference(&f, &p, energies[k], f.x, dx, dim, 20), 1e-6);
-        for (int i = 0; i < f.net.n_par; i++) {
-            const Param *par = &f.net.par[i];
-            const size_t probes = par->len < 3 ? par->len : 3;
-            double off = 0, size = 0;
-            for (size_t j = 0; j < par->len; j++)
-                size += (double)(dw[par->off + j] * dw[par->off + j]);
-            off = difference(&f, &p, energies[k], f.net.w + par->off, dw + par->off, par->len,
-                             probes);
+        memcpy(dx[k], pass_input_grad(&p)->p, dim * sizeof(real));
+        memcpy(dw[k], f.net.dw, f.net.n_w * sizeof(real));
+    }
+    difference(&f, &p, f.x, dx, 0, dim, 20, off);
+    for (size_t k = 0; k < ENERGIES; k++) assert_less(off[k], 1e-6);
+    for (int i = 0; i < f.net.n_par; i++) {
+        const Param *par = &f.net.par[i];
+        difference(&f, &p, f.net.w + par->off, dw, par->off, par->len, par->len < 3 ? par->len : 3,
+                   off);
+        for (size_t k = 0; k < ENERGIES; k++) {
+            double size = 0;
+            for (size_t j = 0; j < par->len; j++) size += pow((double)dw[k][par->off + j], 2);
             // a bias that batch norm removes has no gradient: its finite difference is round-off
-            if (size > 0 && off > 1e-5) fail_msg("%s: off by %g of its norm", par->name, off);
-            if (size == 0 && off * 1e-150 > 1e-8)
+            if (size > 0 && off[k] > 1e-5) fail_msg("%s: off by %g of its norm", par->name, off[k]);
+            if (size == 0 && off[k] * 1e-150 > 1e-8)
                 fail_msg("%s: has a gradient after all", par->name);
         }
     }
-    free(dx), free(dw);
+    for (size_t k = 0; k < ENERGIES; k++) free(dx[k]), free(dw[k]);
     close_pass(&f, &p, mem);
     tear_down(&f);
 }

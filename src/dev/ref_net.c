@@ -13,21 +13,45 @@ static void filters_pack(Dev *dev, Filter *f, int n) { (void)dev, (void)f, (void
 static void filter_close(Dev *dev, Filter *f) { (void)dev, (void)f; }
 static void conv_close(Dev *dev, Conv *c) { (void)dev, (void)c; }
 
-static void conv_open(Dev *dev, Conv *c) {
-    (void)dev;
-    for (int i = 0; i < 3; i++) c->how[i] = "loops";
+// The outputs lo .. hi-1 of a row or column whose inputs under one tap of a filter are inside the
+// image: those from, from + stride, ...
+typedef struct {
+    int lo, hi, from;
+} Span;
+
+enum { MAX_TAPS = 16 };
+
+typedef struct {                  // for every row and column of a filter
+    Span row[MAX_TAPS], column[MAX_TAPS];
+} Cover;
+
+static void spans(Span *s, int taps, int out, int in, int stride, int pad) {
+    for (int k = 0; k < taps; k++) {
+        const int off = k - pad, last = in - 1 - off;          // of inputs: i * stride + off
+        const int lo = off < 0 ? (-off + stride - 1) / stride : 0;
+        const int hi = last < 0 ? 0 : last / stride + 1 < out ? last / stride + 1 : out;
+        s[k] = lo < hi ? (Span){ lo, hi, lo * stride + off } : (Span){ 0 };
+    }
 }
 
-// The outputs i of 0 .. out-1 whose tap i * stride + off falls inside 0 .. in-1 are lo .. hi-1.
-static void span(int out, int in, int stride, int off, int *lo, int *hi) {
-    *lo = off < 0 ? (-off + stride - 1) / stride : 0;
-    *hi = in - 1 - off < 0 ? 0 : (in - 1 - off) / stride + 1;
-    if (*hi > out) *hi = out;
+static Cover cover(const Conv *op, const Tensor *x, const Tensor *y) {
+    Cover c;
+    spans(c.row, op->size, y->h, x->h, op->stride, op->pad);
+    spans(c.column, op->size_w, y->w, x->w, op->stride, op->pad_w);
+    return c;
+}
+
+static void conv_open(Dev *dev, Conv *c) {
+    if (c->size > MAX_TAPS || c->size_w > MAX_TAPS)
+        err_set(&dev->err, ERR_ARG, "a filter of %dx%d: expected at most %dx%d", c->size, c->size_w,
+                MAX_TAPS, MAX_TAPS);
+    for (int i = 0; i < 3; i++) c->how[i] = "loops";
 }
 
 static void conv_fwd(Dev *dev, const Conv *op, const Tensor *x, const real *b, Tensor *y) {
     (void)dev;
     const int K = op->size, W = op->size_w, S = op->stride;
+    const Cover at = cover(op, x, y);
     #pragma omp parallel for collapse(2) if (tensor_len(y) > MANY)
     for (int n = 0; n < y->n; n++)
         for (int o = 0; o < y->c; o++) {
@@ -36,15 +60,12 @@ static void conv_fwd(Dev *dev, const Conv *op, const Tensor *x, const real *b, T
             for (int c = 0; c < x->c; c++)
                 for (int u = 0; u < K; u++)
                     for (int v = 0; v < W; v++) {
-                        const real *px = plane(x, n, c),
-                                   w = op->filter->w[((o * x->c + c) * K + u) * W + v];
-                        int i0, i1, j0, j1;
-                        span(y->h, x->h, S, u - op->pad, &i0, &i1);
-                        span(y->w, x->w, S, v - op->pad_w, &j0, &j1);
-                        for (int i = i0; i < i1; i++)
-                            for (int j = j0; j < j1; j++)
-                                py[i * y->w + j] +=
-                                    w * px[(i * S + u - op->pad) * x->w + j * S + v - op->pad_w];
+                        const real w = op->filter->w[((o * x->c + c) * K + u) * W + v];
+                        const Span r = at.row[u], s = at.column[v];
+                        const real *px = plane(x, n, c) + r.from * x->w + s.from;
+                        for (int i = r.lo; i < r.hi; i++)
+                            for (int j = s.lo; j < s.hi; j++)
+                                py[i * y->w + j] += w * px[((i - r.lo) * x->w + j - s.lo) * S];
                     }
             for (int i = 0; op->relu && i < y->h * y->w; i++) py[i] = py[i] > 0 ? py[i] : 0;
         }
@@ -53,23 +74,21 @@ static void conv_fwd(Dev *dev, const Conv *op, const Tensor *x, const real *b, T
 static void conv_dx(Dev *dev, const Conv *op, const Tensor *dy, Tensor *dx) {
     (void)dev;
     const int K = op->size, W = op->size_w, S = op->stride;
+    const Cover at = cover(op, dx, dy);
     #pragma omp parallel for collapse(2) if (tensor_len(dx) > MANY)
     for (int n = 0; n < dx->n; n++)
         for (int c = 0; c < dx->c; c++) {
-            real *px = plane(dx, n, c);
-            memset(px, 0, (size_t)dx->h * dx->w * sizeof(real));
+            memset(plane(dx, n, c), 0, (size_t)dx->h * dx->w * sizeof(real));
             for (int o = 0; o < dy->c; o++)
                 for (int u = 0; u < K; u++)
                     for (int v = 0; v < W; v++) {
-                        const real *py = plane(dy, n, o),
-                                   w = op->filter->w[((o * dx->c + c) * K + u) * W + v];
-                        int i0, i1, j0, j1;
-                        span(dy->h, dx->h, S, u - op->pad, &i0, &i1);
-                        span(dy->w, dx->w, S, v - op->pad_w, &j0, &j1);
-                        for (int i = i0; i < i1; i++)
-                            for (int j = j0; j < j1; j++)
-                                px[(i * S + u - op->pad) * dx->w + j * S + v - op->pad_w] +=
-                                    w * py[i * dy->w + j];
+                        const real w = op->filter->w[((o * dx->c + c) * K + u) * W + v];
+                        const Span r = at.row[u], s = at.column[v];
+                        const real *py = plane(dy, n, o);
+                        real *px = plane(dx, n, c) + r.from * dx->w + s.from;
+                        for (int i = r.lo; i < r.hi; i++)
+                            for (int j = s.lo; j < s.hi; j++)
+                                px[((i - r.lo) * dx->w + j - s.lo) * S] += w * py[i * dy->w + j];
                     }
         }
 }
@@ -78,22 +97,21 @@ static void conv_dw(Dev *dev, const Conv *op, const Tensor *x, const Tensor *dy,
                     real *db) {
     (void)dev;
     const int K = op->size, W = op->size_w, S = op->stride;
+    const Cover at = cover(op, x, dy);
     #pragma omp parallel for if (tensor_len(dy) > MANY)
     for (int o = 0; o < dy->c; o++) {
         for (int c = 0; c < x->c; c++)
             for (int u = 0; u < K; u++)
                 for (int v = 0; v < W; v++) {
-                    int i0, i1, j0, j1;
-                    span(dy->h, x->h, S, u - op->pad, &i0, &i1);
-                    span(dy->w, x->w, S, v - op->pad_w, &j0, &j1);
+                    const Span r = at.row[u], t = at.column[v];
                     double s = 0;
                     for (int n = 0; n < x->n; n++) {
-                        const real *px = plane(x, n, c), *py = plane(dy, n, o);
-                        for (int i = i0; i < i1; i++)
-                            for (int j = j0; j < j1; j++)
+                        const real *py = plane(dy, n, o);
+                        const real *px = plane(x, n, c) + r.from * x->w + t.from;
+                        for (int i = r.lo; i < r.hi; i++)
+                            for (int j = t.lo; j < t.hi; j++)
                                 s += (double)py[i * dy->w + j] *
-                                     (double)
-                                         px[(i * S + u - op->pad) * x->w + j * S + v - op->pad_w];
+                                     (double)px[((i - r.lo) * x->w + j - t.lo) * S];
                     }
                     dw[((o * x->c + c) * K + u) * W + v] += (real)s;
                 }
