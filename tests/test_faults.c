@@ -190,33 +190,51 @@ static void train_ok(int steps, int resume) {
     if (train(steps, resume, 0, &err)) fail_msg("%s", err.msg);
 }
 
-// Uses the model: opens it, classifies, samples, exports.
-static int use_model(JemppErr *err) {
+// Options of a use of the model; NULL, with err filled, where one fails.
+static JemppOptions *use_options(JemppErr *err) {
     JemppOptions *o = jempp_options("sample", err);
-    if (!o) return -1;
-    int rc = jempp_set(o, "device", device, err) || jempp_set(o, "steps", "1", err) ||
-                     jempp_set(o, "best", "1", err) || jempp_set(o, "count", "2", err)
-                 ? -1
-                 : 0;
-    Jempp *j = rc ? NULL : jempp_open(o, model, err);
+    if (o && (jempp_set(o, "device", device, err) || jempp_set(o, "steps", "1", err) ||
+              jempp_set(o, "best", "1", err) || jempp_set(o, "count", "2", err))) {
+        jempp_options_free(o);
+        return NULL;
+    }
+    return o;
+}
+
+// Opens the model, classifies, samples.
+static int use_model(JemppErr *err) {
+    JemppOptions *o = use_options(err);
+    Jempp *j = o ? jempp_open(o, model, err) : NULL;
     float images[2 * 3 * 4 * 4] = { 0 }, logits[4];
-    char out[128], ours[128], theirs[128];
+    char out[128];
     snprintf(out, sizeof out, "%s/out", root);
-    snprintf(ours, sizeof ours, "%s/out.safetensors", root);
-    snprintf(theirs, sizeof theirs, "%s/out.pt", root);
-    rc = !j || jempp_logits(j, images, 2, logits, err) ||
-                 jempp_sample(j, o, NULL, 1, images, NULL, err) ||
-                 jempp_write_grid(j, images, 1, 1, 1, out, err) || jempp_export(j, o, ours, err) ||
-                 jempp_export(j, o, theirs, err)
-             ? -1
-             : 0;
+    const int rc = !j || jempp_logits(j, images, 2, logits, err) ||
+                   jempp_sample(j, o, NULL, 1, images, NULL, err) ||
+                   jempp_write_grid(j, images, 1, 1, 1, out, err);
     jempp_close(j);
     jempp_options_free(o);
-    return rc;
+    return rc ? -1 : 0;
+}
+
+// Opens the model and exports it in both formats; of the latter's allocations the one `at` fails.
+static int export_model(long at, JemppErr *err) {
+    JemppOptions *o = use_options(err);
+    Jempp *j = o ? jempp_open(o, model, err) : NULL;
+    if (!j) fail_msg("%s", err->msg);
+    char ours[128], theirs[128];
+    snprintf(ours, sizeof ours, "%s/out.safetensors", root);
+    snprintf(theirs, sizeof theirs, "%s/out.pt", root);
+    arm(MEMORY, at, 0);
+    const int rc = jempp_export(j, o, ours, err) || jempp_export(j, o, theirs, err);
+    armed = 0;
+    jempp_close(j);
+    jempp_options_free(o);
+    return rc ? -1 : 0;
 }
 
 static void check(int rc, const JemppErr *err, const char *what, long at) {
     armed = 0;
+    if (rc && !fired) fail_msg("%s: %s", what, err->msg);
     if (rc && (err->kind == JEMPP_OK || !err->msg[0]))
         fail_msg("%s: call %ld failed and nobody said so", what, at);
 }
@@ -286,18 +304,37 @@ static void every_allocation_of_a_resumed_run_may_fail(void **state) {
     train_ok(3, 1);
 }
 
+static void make_model(void) {
+    char best[128];
+    dir_remove(run_dir);
+    train_ok(2, 0);
+    snprintf(best, sizeof best, "%s/best.safetensors", run_dir);
+    copy_all(best, model);
+}
+
 static void every_allocation_in_using_a_model_may_fail(void **state) {
     (void)state;
     long at = 0;
-    dir_remove(run_dir);
-    train_ok(2, 0);
-    char best[128];
-    snprintf(best, sizeof best, "%s/best.safetensors", run_dir);
-    copy_all(best, model);
+    make_model();
     do {
         JemppErr err = { 0 };
         arm(MEMORY, at += EVERY, 0);
         check(use_model(&err), &err, "a model", at);
+    } while (fired);
+    assert_true(at > 100);
+    print_message("up to %ld allocations\n", at - 1);
+}
+
+static void every_allocation_of_an_export_may_fail(void **state) {
+    (void)state;
+    long at = 0;
+    JemppErr none = { 0 };
+    make_model();
+    check(export_model(LONG_MAX, &none), &none, "an export", 0);    // files to look at and replace
+    do {
+        JemppErr err = { 0 };
+        at += EVERY;
+        check(export_model(at, &err), &err, "an export", at);
     } while (fired);
     assert_true(at > 100);
     print_message("up to %ld allocations\n", at - 1);
@@ -567,6 +604,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_allocation_of_a_set_up_of_the_cpu_may_fail),
         cmocka_unit_test(every_allocation_of_a_resumed_run_may_fail),
         cmocka_unit_test(every_allocation_in_using_a_model_may_fail),
+        cmocka_unit_test(every_allocation_of_an_export_may_fail),
         cmocka_unit_test(every_allocation_in_reading_pytorchs_files_may_fail),
         cmocka_unit_test(every_call_that_writes_a_checkpoint_may_fail),
         cmocka_unit_test(a_slow_disk_does_not_keep_a_run_from_its_steps),
