@@ -11,7 +11,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { SIDE = 8, PICTURES = 10 };
+// Pictures of a folder: one batch of the network. Ten of them: as many as the Inception Score splits.
+enum { SIDE = 8, PICTURES = 8, TEN = 10 };
 
 static char root[] = "/tmp/jempp_fidelity_XXXXXX";
 
@@ -88,6 +89,7 @@ static int make_root(void **state) {
     if (!mkdtemp(root)) return -1;
     setenv("XDG_DATA_HOME", in_root("home"), 1);
     unsetenv("JEMPP_DATA");
+    write_pictures("ten", TEN, 1, 0);
     write_pictures("bright", PICTURES, 1, 0);
     write_pictures("dark", PICTURES, 2, 1);
     write_pictures("set/a", 6, 3, 0);
@@ -169,22 +171,22 @@ static void two_folders_are_compared_and_the_reference_is_cached(void **state) {
     (void)state;
     need_cpu();
     Heard h;
-    Json *j = fid_json(in_root("bright"), in_root("dark"), &h);
+    Json *j = fid_json(in_root("ten"), in_root("dark"), &h);
     const double fid = number(j, "fid");
     assert_true(fid > 0);
-    assert_close(number(j, "n"), PICTURES, 0);
+    assert_close(number(j, "n"), TEN, 0);
     assert_close(number(j, "n_reference"), PICTURES, 0);
     assert_true(number(j, "kid") > 0 && number(j, "kid_all") > 0);
     assert_true(number(j, "precision") >= 0 && number(j, "coverage") >= 0);
     assert_close(number(j, "is"), 1, 1e-9);                      // of splits of one image
-    assert_non_null(strstr(json_string(json_get(j, "reference")), "dark, 10 pictures"));
+    assert_non_null(strstr(json_string(json_get(j, "reference")), "dark, 8 pictures"));
     assert_int_equal(strlen(json_string(json_get(j, "weights_sha256"))), 64);
     assert_non_null(strstr(h.lines, "biased upwards"));
-    assert_int_equal(h.images, 2 * PICTURES);
+    assert_int_equal(h.images, TEN + PICTURES);
     json_free(j);
-    j = fid_json(in_root("bright"), in_root("dark"), &h);
+    j = fid_json(in_root("ten"), in_root("dark"), &h);
     assert_close(number(j, "fid"), fid, 1e-9 * fid);
-    assert_int_equal(h.images, PICTURES);                     // the reference was in the cache
+    assert_int_equal(h.images, TEN);                          // the reference was in the cache
     json_free(j);
     j = fid_json(in_root("dark"), in_root("dark"), &h);
     assert_close(number(j, "fid"), 0, 1e-6 * fid);
@@ -282,8 +284,8 @@ static void missing_weights_say_what_to_do(void **state) {
 static void train(const char *out, const char *fid_every) {
     const char *const set[] = { "data",  NULL,     "model",  "wrn-10-1",  "iterations",
                                 "4",     "batch",  "4",      "side",      "8",
-                                "steps", "1",      "buffer", "16",        "valid-images",
-                                "2",     "warmup", "0",      "fid-every", fid_every,
+                                "steps", "1",      "buffer", "8",         "valid-images",
+                                "1",     "warmup", "0",      "fid-every", fid_every,
                                 "out",   out,      NULL };
     const char *with[LEN(set)];
     char data[300];
@@ -339,7 +341,7 @@ static void a_model_is_evaluated(void **state) {
     Json *j = eval_json(&h, set);
     const Json *fid = json_get(json_get(j, "tasks"), "fid"), *buffer = json_get(fid, "buffer"),
                *fresh = json_get(fid, "fresh");
-    assert_close(number(buffer, "n"), 16, 0);
+    assert_close(number(buffer, "n"), 8, 0);
     assert_true(number(buffer, "fid") > 0);
     assert_close(number(fresh, "n"), 8, 0);
     assert_close(number(fresh, "steps"), 2, 0);
@@ -354,7 +356,7 @@ static void a_model_is_evaluated(void **state) {
                                  "confident", "0.5", "reference", in_root("dark"), NULL };
     j = eval_json(&h, half);
     fid = json_get(json_get(j, "tasks"), "fid");
-    assert_close(number(json_get(fid, "buffer"), "n"), 8, 0);
+    assert_close(number(json_get(fid, "buffer"), "n"), 4, 0);
     assert_close(number(json_get(fid, "buffer"), "confident"), 0.5, 0);
     assert_null(json_get(fid, "fresh"));
     json_free(j);
