@@ -13,6 +13,8 @@ static const char *const SHAPE_NAME[] = {
 // The corner of a five-pointed star, folded onto a tenth of a turn: inside is left of the edge from
 // the tip (1, 0) to the notch (0.45 at 36 degrees).
 static int in_star(float u, float v) {
+    const float r2 = u * u + v * v;
+    if (r2 < 0.19f || r2 > 1.01f) return r2 < 1; // within the notches, beyond the tips
     const float turn = 1.2566371f, angle = fmodf(fabsf(atan2f(u, -v)), turn), r = hypotf(u, v);
     const float a = angle < turn / 2 ? angle : turn - angle;
     const float ex = 0.36406f - 1, ey = 0.26450f;
@@ -37,6 +39,11 @@ static int inside(int kind, float u, float v) {
     }
 }
 
+// How far a shape reaches from its centre, in units of its radius, rounded up.
+static const float REACH[] = {
+    1.01f, 1.21f, 1.32f, 1.01f, 1.05f, 1.42f, 1.42f, 1.42f, 1.01f, 1.11f
+};
+
 typedef struct {
     int kind;
     float x, y, radius, co, si;
@@ -44,7 +51,8 @@ typedef struct {
 
 // How much of the pixel (dx, dy) away from the shape's centre it covers, by 4 x 4 points.
 static float coverage(const Drawing *s, float dx, float dy) {
-    if (dx * dx + dy * dy > (1.5f * s->radius + 2) * (1.5f * s->radius + 2)) return 0;
+    const float far = REACH[s->kind] * s->radius + 1.5f; // 1.5: more than a pixel's diagonal
+    if (dx * dx + dy * dy > far * far) return 0;
     int hits = 0;
     for (int i = 0; i < 16; i++) {
         const float x = dx + (0.5f + (float)(i % 4)) / 4, y = dy + (0.5f + (float)(i / 4)) / 4;
