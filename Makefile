@@ -113,7 +113,8 @@ objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
 
 PLOT_SRC := src/base/plot_cairo.c
 HTTP_SRC := src/serve/http_mhd.c
-LIB_SRC  := $(filter-out $(PLOT_SRC) $(HTTP_SRC),$(foreach r,base conf net data jem run report eval serve api,$(wildcard src/$(r)/*.c)) \
+LAYERS   := base conf net data jem $(if $(filter double,$(SET)),,run report eval serve api)# the tests in double need no more
+LIB_SRC  := $(filter-out $(PLOT_SRC) $(HTTP_SRC),$(foreach r,$(LAYERS),$(wildcard src/$(r)/*.c)) \
             $(wildcard src/dev/backend.c src/dev/dense.c src/dev/singular.c src/dev/ref*.c src/dev/comm.c))
 CLI_SRC  := $(wildcard src/cli/*.c)
 PAGE     := $(sort $(wildcard src/serve/page/*))
