@@ -21,7 +21,7 @@ draws() {
 at_most() { awk -v v="$1" -v most="$2" 'BEGIN { exit !(v != "" && v + 0 <= most) }'; }
 
 # ---- learning; programs that watch themselves are slow, so they only show that it works
-steps=160 enough=60 batch=64
+steps=120 enough=60 batch=64
 case $jempp in */asan/* | */cov/* | */poison/*) steps=12 enough=0 batch=16 ;; esac
 check "trains" says "run: $steps steps" train --data shapes --side 28 --stem 4x4 --model wrn-10-1 --steps 5 --px shared --batch $batch \
     --schedule cosine --warmup 40 --buffer 1000 --valid-images 500 --iterations $steps --out run
