@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 static const char SAFETENSORS[] = "a safetensors file", ZIP[] = "a zip archive",
-                  PICKLE[] = "a Python pickle", UNKNOWN[] = "a file of an unknown kind";
+                  PICKLE[] = "a Python pickle", TEXT[] = "a text file", EMPTY[] = "an empty file",
+                  PIPE[] = "a pipe", DEVICE[] = "a device",
+                  UNREADABLE[] = "a file that cannot be read",
+                  UNKNOWN[] = "a file of an unknown kind";
 
 // Bytes at the begin and, where at is not 0, further ones.
 static const struct {
@@ -69,10 +72,10 @@ static const char *kind_of_text(const unsigned char *head, size_t n) {
         if ((head[i] < 32 && !strchr("\t\n\r\f\x1b", head[i])) || !head[i] || head[i] == 127)
             return NULL;
     for (i = 0; i < n && strchr(" \t\r\n", head[i]);) i++;
-    if (i == n) return n ? "a text file" : NULL;
+    if (i == n) return n ? TEXT : NULL;
     if (n - i > 13 && !strncasecmp((const char *)head + i, "<!doctype html", 14))
         return "an HTML page";
-    return head[i] == '{' || head[i] == '[' ? "a JSON file" : "a text file";
+    return head[i] == '{' || head[i] == '[' ? "a JSON file" : TEXT;
 }
 
 const char *bytes_kind(const unsigned char *head, size_t n) {
@@ -89,9 +92,9 @@ const char *bytes_kind(const unsigned char *head, size_t n) {
 static const char *kind_of_file(const char *path) {
     unsigned char head[512];
     FILE *f = fopen(path, "rb");
-    if (!f) return UNKNOWN;
+    if (!f) return UNREADABLE;
     const size_t n = fread(head, 1, sizeof head, f);
-    const char *kind = ferror(f) ? UNKNOWN : n ? bytes_kind(head, n) : "an empty file";
+    const char *kind = ferror(f) ? UNREADABLE : n ? bytes_kind(head, n) : EMPTY;
     fclose(f);
     return kind ? kind : UNKNOWN;
 }
@@ -100,13 +103,23 @@ const char *file_kind(const char *path) {
     struct stat st;
     if (stat(path, &st)) return !lstat(path, &st) && S_ISLNK(st.st_mode) ? "a broken link" : NULL;
     if (S_ISDIR(st.st_mode)) return "a folder";
-    if (S_ISFIFO(st.st_mode)) return "a pipe";
+    if (S_ISFIFO(st.st_mode)) return PIPE;
     if (S_ISSOCK(st.st_mode)) return "a socket";
-    return S_ISREG(st.st_mode) ? kind_of_file(path) : "a device";
+    return S_ISREG(st.st_mode) ? kind_of_file(path) : DEVICE;
 }
 
 int tensors_expected(const char *path, const char *expected, Err *err) {
     const char *kind = file_kind(path);
-    if (!kind || kind == UNKNOWN || kind == SAFETENSORS || kind == ZIP || kind == PICKLE) return 0;
+    if (!kind || kind == UNKNOWN || kind == UNREADABLE || kind == SAFETENSORS || kind == ZIP ||
+        kind == PICKLE)
+        return 0;
     return err_set(err, ERR_DATA, "%s: is %s, expected %s", path, kind, expected);
+}
+
+int text_expected(const char *path, const char *expected, Err *err) {
+    const char *kind = file_kind(path);
+    if (!kind || kind == TEXT || kind == EMPTY || kind == PIPE || kind == DEVICE) return 0;
+    if (kind == UNREADABLE) return 0;                  // who reads it says why
+    return err_set(err, ERR_DATA, "%s: is %s, expected %s", path,
+                   kind == UNKNOWN ? "a binary file" : kind, expected);
 }

@@ -1,6 +1,8 @@
 // config_file.c - options out of files, texts and presets: one "option = value" per line. See
 // config.h.
 #include "base/file.h"
+#include "base/file_kind.h"
+#include "base/text.h"
 #include "conf/config.h"
 #include "conf/nearest.h"
 #include <stdio.h>
@@ -26,8 +28,8 @@ static int read_line(Config *c, Reading *r, char *line, Err *err) {
     char *name = trimmed(line), *equals = strchr(name, '=');
     if (!*name || *name == '#') return 0;
     if (!equals)
-        return err_set(err, ERR_ARG, "%s, line %d: found '%.100s', expected option = value",
-                       r->where, r->line, name);
+        return err_set(err, ERR_ARG, "%s, line %d: found '%.*s', expected option = value", r->where,
+                       r->line, text_whole(name, 100), name);
     *equals = 0;
     name = trimmed(name);
     snprintf(where, sizeof where, "%.600s, line %d: %.100s", r->where, r->line, name);
@@ -69,6 +71,7 @@ int config_text(Config *c, const char *text, size_t n, const char *where, Err *e
 int config_file(Config *c, const char *path, Err *err) {
     char *text;
     size_t n;
+    if (text_expected(path, "lines of the form option = value", err)) return -1;
     if (file_read(path, MAX_FILE, &text, &n, err)) return -1;
     const int rc = config_text(c, text, n, path, err);
     free(text);
