@@ -49,6 +49,10 @@ expect 2 'expected one run folder' report
 expect 1 'nosuch: no such run folder' report nosuch
 expect 2 'expected list, check NAME or fetch NAME' data
 expect 1 'nosuch.conf' train --config nosuch.conf
+expect 1 'cifar10.png: is a PNG picture, expected lines of the form option = value' train --config "$here/../docs/cifar10.png"
+head -c 99 /dev/zero >zero.conf
+expect 1 'zero.conf: is a binary file, expected lines of the form option = value' train --config zero.conf
+expect 1 '.: is a folder, expected lines of the form option = value' train --config .
 printf 'steps = 3\nsteps = 4\n' >twice.conf
 expect 2 'twice.conf, line 2: steps: already given on line 1' train --config twice.conf
 expect 2 'model ' info --model resnet-50
@@ -111,6 +115,10 @@ expect 2 "--init run: another network than this run's (wrn-10-2, stem 3x3, norm 
     train --data shapes --side 16 --model wrn-10-2 --norm none --init run --out noinit
 expect 2 '--init run: it is for images of 3 channels, the data has 1' train $net --data folder:ab --channels 1 --init run --out noinit
 [ ! -e noinit ] || bad "train --init with a model that does not fit left a folder"
+wide=x$(printf 'ö%.0s' {1..30})                  # whose 40th byte is within a character
+mkdir -p wide/a$wide wide/$wide && for d in wide/*; do cp grid.png $d/1.png; done
+expect 2 'the data has 2 (a' train $net --data folder:wide --init run --batch 2 --out noinit
+iconv -f UTF-8 -t UTF-8 err >/dev/null || bad "a list of names is cut within a character"
 mkdir tens tens/a{0..9} && for d in tens/*; do for i in 1 2 3; do cp grid.png $d/$i.png; done; done
 expect 0 'its classes (disc, square, triangle, ring, ...) are not' train $net --data folder:tens --init run --px none \
     --batch 2 --iterations 1 --threads 1 --out tens-run

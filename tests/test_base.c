@@ -601,6 +601,29 @@ static void a_terminals_line_is_never_longer_than_the_terminal(void **state) {
     free(line);
 }
 
+// Wide characters take two columns, marks none: no line may wrap, nor end within a character.
+static void a_terminals_line_counts_columns(void **state) {
+    (void)state;
+    static const char *const text[] = {
+        "\u5317\u4eac\u5317\u4eac\u5317\u4eac\u5317\u4eac\u5317\u4eac",
+        "\U0001f600\U0001f600\U0001f600\U0001f600\U0001f600",
+        "e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301e\u0301"
+    };
+    for (int i = 0; i < 3; i++)
+        for (int columns = 22; columns < 30; columns++) {
+            char width[8];
+            snprintf(width, sizeof width, "%d", columns);
+            char *line = shown_in(width, "it", text[i]);
+            assert_true(text_width(line + 1) <= columns - 1);
+            assert_true(text_width(line + 1) >= columns - 2 || strstr(line, text[i]));
+            const char *shown = strstr(line, "left  ") + 6;
+            assert_memory_equal(shown, text[i], strlen(shown));
+            assert_int_equal(text_whole(shown, (int)strlen(shown)), strlen(shown));
+            assert_int_not_equal(line[strlen(line) - 1], 'e' * (i == 2));     // without its accent
+            free(line);
+        }
+}
+
 // The bar shrinks before the time left and the losses go; then the speed goes.
 static void a_narrow_terminal_loses_the_bar_first(void **state) {
     (void)state;
@@ -744,6 +767,16 @@ static void text_is_as_wide_as_a_terminal_shows_it(void **state) {
     assert_int_equal(text_width("\U0001f600"), 2);
 }
 
+static void part_of_a_text_has_whole_characters(void **state) {
+    (void)state;
+    assert_int_equal(text_whole("cat", 9), 3);
+    assert_int_equal(text_whole("cat", 2), 2);
+    assert_int_equal(text_whole("gr\u00f6", 3), 2);
+    assert_int_equal(text_whole("gr\u00f6", 4), 4);
+    assert_int_equal(text_whole("\U0001f600", 3), 0);
+    assert_int_equal(text_whole("\xf0\x9f\x98", 3), 3);             // no UTF-8: single bytes
+}
+
 static void long_text_is_cut_in_the_middle(void **state) {
     (void)state;
     char s[64], little[12];
@@ -843,6 +876,7 @@ static void time_with_a_job_is_not_idle(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_as_wide_as_a_terminal_shows_it),
+        cmocka_unit_test(part_of_a_text_has_whole_characters),
         cmocka_unit_test(long_text_is_cut_in_the_middle),
         cmocka_unit_test(a_name_is_one_word_for_a_shell),
         cmocka_unit_test(more_is_put_after_a_message),
@@ -874,6 +908,7 @@ int main(void) {
         cmocka_unit_test(times_are_written_for_people),
         cmocka_unit_test(elsewhere_progress_is_a_plain_line_now_and_then),
         cmocka_unit_test(a_terminals_line_is_never_longer_than_the_terminal),
+        cmocka_unit_test(a_terminals_line_counts_columns),
         cmocka_unit_test(a_narrow_terminal_loses_the_bar_first),
         cmocka_unit_test(speeds_are_plain_numbers_and_unknown_ones_are_left_out),
         cmocka_unit_test(speeds_have_three_digits_and_none_is_made_of_a_moment),

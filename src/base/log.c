@@ -47,15 +47,6 @@ static int width_of(FILE *out) {
     return !ioctl(fileno(out), TIOCGWINSZ, &ws) && ws.ws_col > 0 ? ws.ws_col : 80;
 }
 
-// Ends s after n characters (a character of UTF-8 is one, whatever its bytes).
-static void cut(char *s, int n) {
-    for (; *s; s++) {
-        if ((*s & 0xc0) == 0x80) continue;
-        if (n-- <= 0) break;
-    }
-    *s = 0;
-}
-
 // "[=====     ] " with that number of cells; nothing where they are too few.
 static void bar(char dst[32], uint64_t done, uint64_t total, int cells) {
     const double part = total ? (double)(done < total ? done : total) / (double)total : 0;
@@ -120,7 +111,7 @@ static void draw(const Progress *p, const char *text, int at_end) {
         const int left = room - text_width(full) - FRAME;
         bar(picture, p->done, p->total, left < CELLS ? left : CELLS);
         char *shown = text_width(full) <= room ? full : line;
-        cut(shown, room);
+        text_cut(shown, room);
         fprintf(p->out, "\r%s%s\x1b[K", picture, shown);
     }
     fflush(p->out);

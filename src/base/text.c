@@ -82,6 +82,21 @@ const char *text_shorten(char *dst, size_t n, const char *s, int width) {
     return dst;
 }
 
+void text_cut(char *s, int width) {
+    for (int n; *s; s += n)
+        if ((width -= char_width(s, &n)) < 0) break;
+    *s = 0;
+}
+
+int text_whole(const char *s, int most) {
+    int at = 0, n;
+    for (; s[at]; at += n) {
+        (void)code_point((const unsigned char *)s + at, &n);
+        if (at + n > most) break;
+    }
+    return at;
+}
+
 const char *shell_word(char *dst, size_t n, const char *name) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                 "_@%+=:,./-";

@@ -11,6 +11,10 @@ int text_fill(const char *s, int width);
 // Copies s to dst[n], without its middle ("a long be...the end") where it has more columns than
 // `width` or does not fit; n and width are at least 8. No character is divided. Returns dst.
 const char *text_shorten(char *dst, size_t n, const char *s, int width);
+// Ends s after at most `width` columns, behind a whole character and its marks.
+void text_cut(char *s, int width);
+// How many of the first `most` bytes of s are whole characters, for "%.*s".
+int text_whole(const char *s, int most);
 // A file's name as one word for a shell, in quotes where it needs them: for commands that messages
 // suggest. Returns dst.
 const char *shell_word(char *dst, size_t n, const char *name);

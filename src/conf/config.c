@@ -1,4 +1,5 @@
 // config.c - see config.h.
+#include "base/text.h"
 #include "conf/config.h"
 #include "conf/nearest.h"
 #include <ctype.h>
@@ -73,7 +74,8 @@ static const char *parse_number(const char *s, double *v) {
 }
 
 static int refuse(const char *value, const char *where, const char *expected, Err *err) {
-    return err_set(err, ERR_ARG, "%s: found '%.200s', expected %s%s", where, value, expected,
+    return err_set(err, ERR_ARG, "%s: found '%.*s', expected %s%s", where, text_whole(value, 200),
+                   value, expected,
                    strchr(value, '#') ? " (comments go on lines of their own)" : "");
 }
 

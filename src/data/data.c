@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/file_kind.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "data/formats.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -422,10 +423,8 @@ void data_label(char dst[32], const char *name) {
     const char *slash = strrchr(name, '/'), *colon = strchr(name, ':');
     const char *from = slash && slash[1] ? slash + 1 : colon ? colon + 1 : name;
     const char *dot = strrchr(from, '.');
-    size_t n = dot && colon ? (size_t)(dot - from) : strlen(from);
-    if (n > 31)                                             // not within a character of UTF-8
-        for (n = 31; n && ((unsigned char)from[n] & 0xc0) == 0x80;) n--;
-    snprintf(dst, 32, "%.*s", (int)n, from);
+    const size_t n = dot && colon ? (size_t)(dot - from) : strlen(from);
+    snprintf(dst, 32, "%.*s", n > 31 ? text_whole(from, 31) : (int)n, from);
 }
 
 int data_absolute(char *name, size_t n, Err *err) {

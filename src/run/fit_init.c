@@ -1,4 +1,5 @@
 // fit_init.c - a run that starts from the weights of another model (--init).
+#include "base/text.h"
 #include "run/fit_run.h"
 #include "run/model_file.h"
 #include <stdio.h>
@@ -32,7 +33,7 @@ static void list_names(char *dst, size_t n, const char *lines, const char **name
         const char *one = name ? name[i] : lines;
         const size_t len = strcspn(one, "\n");
         at += (size_t)snprintf(dst + at, n - at, "%s%.*s", i ? ", " : " (",
-                               (int)(len < 40 ? len : 40), one);
+                               len > 40 ? text_whole(one, 40) : (int)len, one);
         if (!name) lines += len + (lines[len] == '\n');
     }
     if (at < n) snprintf(dst + at, n - at, classes > MOST ? ", ...)" : ")");

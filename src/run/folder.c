@@ -2,6 +2,7 @@
 #include "run/folder.h"
 #include "base/file.h"
 #include "base/file_kind.h"
+#include "base/text.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +61,9 @@ void add_runs(Err *err, const char *dir) {
         const char *name = entry[i]->d_name;
         if (name[0] != '.' && !path_join(sub, sizeof sub, dir, name, NULL) &&
             !run_path(record, sub, RUN_RECORD, NULL) && file_exists(record)) {
-            if (found < MOST) err_append(err, "%s%.100s", found ? ", " : "; runs in it: ", name);
+            if (found < MOST)
+                err_append(err, "%s%.*s", found ? ", " : "; runs in it: ", text_whole(name, 100),
+                           name);
             if (found++ == MOST) err_append(err, ", ...");
         }
         free(entry[i]);

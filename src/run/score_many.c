@@ -4,6 +4,7 @@
 #include "base/file_kind.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/text.h"
 #include "data/formats.h"
 #include "data/run_data.h"
 #include <stdlib.h>
@@ -101,15 +102,16 @@ static int label_of(const Model *m, const char *path) {
 // A set's labels are its own numbers, which mean other classes to a model that has other names.
 static void warn_labels(const Model *m, const Source *s, const Events *ev) {
     const int classes = m->net.spec.classes;
-    char line[700];
+    char line[900], here[96], there[96];
     int c = 0;
     while (c < s->set.classes && c < classes && !strcmp(s->set.class_name[c], m->class_name[c]))
         c++;
     if (c == s->set.classes) return;
     snprintf(line, sizeof line,
-             "warning: %.200s: other classes than the model's (class %d is '%.80s' here, '%.80s' "
+             "warning: %.200s: other classes than the model's (class %d is '%s' here, '%s' "
              "there); labels are numbers of the set's",
-             s->name, c, s->set.class_name[c], c < classes ? m->class_name[c] : "none");
+             s->name, c, text_shorten(here, sizeof here, s->set.class_name[c], 80),
+             text_shorten(there, sizeof there, c < classes ? m->class_name[c] : "none", 80));
     tell_line(ev, line);
 }
 
