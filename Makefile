@@ -298,7 +298,8 @@ bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_MPI) $(BUNDLE_TESTS)
 	$(Q)install -D -s -t $(BUNDLE)/bin $(BIN)/jempp
 	$(Q)install -D -s -t $(BUNDLE)/lib/$(notdir $(MODULE_DIR)) -m 644 $(sort $(BUNDLE_MODULES) $(BUNDLE_MPI))
 	$(Q)install -D -s -t $(BUNDLE)/tests $(BUNDLE_TESTS)
-	$(Q)cp -r $(addprefix tests/,run.sh script.sh gpu_test.sh same_state.py golden) $(BUNDLE)/tests/ && cp LICENSE $(BUNDLE)/
+	$(Q)cp $(addprefix tests/,run.sh script.sh gpu_test.sh same_state.py) $(BUNDLE)/tests/ && cp LICENSE $(BUNDLE)/
+	$(Q)install -D -m 644 -t $(BUNDLE)/tests/golden $(addprefix tests/golden/,net.safetensors iterate.safetensors inception.safetensors)
 	$(Q)install -D -t $(BUNDLE)/tools tools/gpu_check.sh tools/gpu_ranks.sh
 	$(Q){ $(CC) -print-file-name=libgomp.so.1; ldd $(BIN)/jempp $(filter-out $(BUNDLE_MPI),$(BUNDLE_MODULES)) $(BUNDLE_TESTS) | \
 	    awk '$$2 == "=>" && $$3 ~ /^\// { print $$3 }'; } | awk -F/ '!seen[$$NF]++' | \
