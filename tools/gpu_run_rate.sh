@@ -35,7 +35,7 @@ search=$(awk -v a="$cold" -v b="$warm" 'BEGIN { printf "%.1f", a - b }')
 echo "finding kernels: $search s (a run of one step: $cold s without, $warm s with those found before)"
 
 # shellcheck disable=SC2086
-bench=$("$jempp" bench $same --iterations 100 --json 2>/dev/null | sed -n 's/.*"iteration_ms": *\([0-9.]*\).*/\1/p')
+bench=$("$jempp" bench $same --iterations 400 --json 2>/dev/null | sed -n 's/.*"iteration_ms": *\([0-9.]*\).*/\1/p')
 run --epochs "$epochs" --out "$tmp/run"
 du -sh "$tmp/run/last.safetensors" | awk '{ print "a checkpoint: " $1 }'
 awk -F'\t' -v n="$n" -v epochs="$epochs" -v bench="$bench" -v limit="${LIMIT:-2}" -v search="$search" -v most="${SEARCH:-15}" '
