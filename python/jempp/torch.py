@@ -42,21 +42,24 @@ class _Block(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(c, out, 1, stride))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.conv2(_act(self.bn2, self.conv1(_act(self.bn1, x)))) + self.shortcut(x)
+        y = self.conv2(_act(self.bn2, self.conv1(_act(self.bn1, x))))
+        total: torch.Tensor = y + self.shortcut(x)
+        return total
+
+
+def _layer(c: int, out: int, stride: int, blocks: int, batch: bool) -> nn.Sequential:
+    rest = [_Block(out, out, 1, batch) for _ in range(blocks - 1)]
+    return nn.Sequential(_Block(c, out, stride, batch), *rest)
 
 
 class _Features(nn.Module):
     def __init__(self, channels: int, stem: int, blocks: int, width: int, batch: bool) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 16, stem, _STEM_STRIDE[stem], 1)
-        c = 16
-        for g in range(3):
-            layer, out = [], (16 << g) * width
-            for i in range(blocks):
-                layer.append(_Block(c, out, 2 if g and not i else 1, batch))
-                c = out
-            setattr(self, f"layer{g + 1}", nn.Sequential(*layer))
-        self.bn1 = _norm(c, batch)
+        self.layer1 = _layer(16, 16 * width, 1, blocks, batch)
+        self.layer2 = _layer(16 * width, 32 * width, 2, blocks, batch)
+        self.layer3 = _layer(32 * width, 64 * width, 2, blocks, batch)
+        self.bn1 = _norm(64 * width, batch)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.layer3(self.layer2(self.layer1(self.conv1(x))))
@@ -85,20 +88,24 @@ class WideResNet(nn.Module):
         self.load_state_dict({k: torch.tensor(weights[k]) for k in own})
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.class_output(self.f(2 * x - 1))
+        logits: torch.Tensor = self.class_output(self.f(2 * x - 1))
+        return logits
 
 
 _TYPES = {"F32": "<f4", "F16": "<f2", "I64": "<i8"}
+_NETWORK = ("f.", "class_output.")              # the rest is for chain starts
 
 
 def _read(path: Path) -> Tuple[Dict[str, np.ndarray], Dict[str, Any]]:
-    """Tensors and metadata of a safetensors file that the library has just written."""
+    """The network's tensors, and the metadata, of a model that the library has just written."""
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     head = json.loads(data[8:8 + size])
     meta = head.pop("__metadata__", {})
     tensors = {}
     for name, t in head.items():
+        if not name.startswith(_NETWORK):
+            continue
         begin, end = t["data_offsets"]
         raw = data[8 + size + begin:8 + size + end]
         tensors[name] = np.frombuffer(raw, _TYPES[t["dtype"]]).reshape(t["shape"])
