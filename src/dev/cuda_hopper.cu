@@ -51,8 +51,7 @@ struct Patch {
     int row, column, image;
 }; // a warpgroup's, in its tile
 
-template <int GROUPS>
-static __device__ __forceinline__ Patch patch_of(const Tiles &s, int group) {
+template <int GROUPS> static __device__ __forceinline__ Patch patch_of(const Tiles &s, int group) {
     const int across = GROUPS == 2 ? 1 : s.across;
     return { group / across % s.high * SIDE, group % across * SIDE, group / across / s.high };
 }
@@ -105,7 +104,9 @@ static __device__ __forceinline__ void store_tile(const float (&d)[BN / 2], cons
 
 // LAST: products of 16 channels in the last chunk, 4 where it is full.
 template <int BN, int LAST, int GROUPS>
-static __global__ void __launch_bounds__(GROUPS * 128, GROUPS > 2 ? 1 : BN <= 64 ? 3 : 2)
+static __global__ void __launch_bounds__(GROUPS * 128, GROUPS > 2 ? 1
+                                                       : BN <= 64 ? 3
+                                                                  : 2)
     conv3_kernel(const __grid_constant__ CUtensorMap pixels,
                  const __grid_constant__ CUtensorMap filters, bf16 *y, const Tiles s) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -250,8 +251,8 @@ static Tiles tiles_of(const Cuda *cuda, int variant, const Tensor *x, const Tens
     s.high = x->h % (2 * SIDE) == 0 ? 2 : 1;
     s.images = groups / (s.across * s.high);
     s.n_chunk = (x->c + KC - 1) / KC;
-    s.m_tiles = x->w / (s.across * SIDE) * (x->h / (s.high * SIDE)) *
-                ((x->n + s.images - 1) / s.images);
+    s.m_tiles =
+        x->w / (s.across * SIDE) * (x->h / (s.high * SIDE)) * ((x->n + s.images - 1) / s.images);
     s.buffers = s.n_chunk > 1 ? 2 : 1;
     // of a multiprocessor's memory a block takes 1 KiB besides, its barriers and its alignment
     const int room = (cuda->smem + 1024) / VARIANT[variant].per_sm - 1024 - 1024 - 256;
@@ -286,9 +287,8 @@ static cudaError_t launch(Cuda *cuda, const Tiles *s, const Tensor *x, const voi
     const cudaError_t rc = cudaFuncSetAttribute(conv3_kernel<BN, LAST, GROUPS>,
                                                 cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (rc) return rc;
-    return launch_early(cuda, conv3_kernel<BN, LAST, GROUPS>,
-                        (unsigned)(s->m_tiles * (y->c / BN)), GROUPS * 128, (size_t)bytes, 0,
-                        pixels, filters, (bf16 *)y->p, *s);
+    return launch_early(cuda, conv3_kernel<BN, LAST, GROUPS>, (unsigned)(s->m_tiles * (y->c / BN)),
+                        GROUPS * 128, (size_t)bytes, 0, pixels, filters, (bf16 *)y->p, *s);
 }
 
 // The last chunk of input channels is full, or half.

@@ -105,9 +105,8 @@ static __device__ __forceinline__ void store_tile(const float (&d)[64], const Ti
     warpgroup_sync(group);
     const int p = t / VECS;                    // its first pixel: 8 rounds, 16 pixels each
     const unsigned char *from = stage + p * PITCH + t % VECS * 16;
-    bf16 *out = y +
-                (((size_t)o.n * s.h + o.h0 + p / ACROSS) * s.w + o.w0 + p % ACROSS) * s.out + o0 +
-                t % VECS * 8;
+    bf16 *out = y + (((size_t)o.n * s.h + o.h0 + p / ACROSS) * s.w + o.w0 + p % ACROSS) * s.out +
+                o0 + t % VECS * 8;
     const size_t two_rows = (size_t)2 * s.w * s.out;
     if (o0 + t % VECS * 8 >= s.out) return;
     #pragma unroll

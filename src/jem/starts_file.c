@@ -5,6 +5,7 @@
 // whole covariance at a hundredth of its size (docs/experiments.md).
 #include "jem/starts_file.h"
 #include "base/rng.h"
+#include "dev/dense.h"
 #include "jem/groups.h"
 #include <math.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ typedef struct {
     float         *z;                    // [most][dim]: coefficients of images
     double        *power;                // [dim]
     double        *cov, *factor;         // [kept][kept]
-    float         *column;               // [kept][most]: the kept coefficients of all images
+    double        *column;               // [kept][most]: the kept coefficients of all images
     Arena          arena;
 } Fit;
 
@@ -73,10 +74,11 @@ static int transform(Fit *t, const int *rows, int n, const double *mean) {
 
 // Adds the variance of each coefficient of z[0] .. z[n - 1] to power.
 static void add_power(Fit *t, int n) {
+    const double share = 1. / n;
     for (int r = 0; r < n; r++)
         for (int i = 0; i < t->dim; i++) {
             const double v = (double)t->z[(size_t)r * (size_t)t->dim + (size_t)i];
-            t->power[i] += v * v / n;
+            t->power[i] += share * v * v;
         }
 }
 
@@ -116,24 +118,20 @@ static int choose(Fit *t, int n_group, int32_t *index, Err *err) {
 
 // cov = the correlations of the kept coefficients of z[0] .. z[n - 1]. A little is added to the
 // diagonal, as fewer images than coefficients leave it singular.
-static void correlations(Fit *t, int n, const int32_t *index) {
+static int correlations(Fit *t, int n, const int32_t *index, Err *err) {
     const size_t dim = (size_t)t->dim, kept = (size_t)t->kept;
-    #pragma omp parallel for
     for (size_t a = 0; a < kept; a++) {
         const double sd = sqrt(t->power[index[a]]), scale = sd > 0 ? 1 / sd : 0;
         for (int r = 0; r < n; r++)
             t->column[a * (size_t)n + (size_t)r] =
-                (float)(scale * (double)t->z[(size_t)r * dim + (size_t)index[a]]);
+                scale * (double)t->z[(size_t)r * dim + (size_t)index[a]];
     }
-    #pragma omp parallel for schedule(dynamic, 8)
-    for (size_t a = 0; a < kept; a++)
-        for (size_t b = 0; b <= a; b++) {
-            const float *x = t->column + a * (size_t)n, *y = t->column + b * (size_t)n;
-            double sum = 0;
-            #pragma omp simd reduction(+ : sum)
-            for (int r = 0; r < n; r++) sum += (double)x[r] * (double)y[r];
-            t->cov[a * kept + b] = a == b ? 1.001 : sum / n;
-        }
+    memset(t->cov, 0, kept * kept * sizeof *t->cov);
+    if (dense_gram(t->cov, kept, (size_t)n, 1. / n, (Dense){ t->column, (size_t)n, 1 }, err))
+        return -1;
+    dense_mirror(t->cov, kept);
+    for (size_t a = 0; a < kept; a++) t->cov[a * kept + a] = 1.001;
+    return 0;
 }
 
 // The Cholesky factor of cov, its rows as long as 1, rounded.
@@ -143,9 +141,11 @@ static void factorise(Fit *t, int8_t *lower) {
     for (int a = 0; a < n; a++) {
         double length = 0;
         for (int b = 0; b <= a; b++) {
-            double sum = t->cov[a * n + b];
-            for (int c = 0; c < b; c++) sum -= f[a * n + c] * f[b * n + c];
-            f[a * n + b] = a == b ? sqrt(fmax(sum, 1e-6)) : sum / f[b * n + b];
+            double sum = 0;
+            #pragma omp simd reduction(+ : sum)
+            for (int c = 0; c < b; c++) sum += f[a * n + c] * f[b * n + c];
+            const double rest = t->cov[a * n + b] - sum;
+            f[a * n + b] = a == b ? sqrt(fmax(rest, 1e-6)) : rest / f[b * n + b];
             length += f[a * n + b] * f[a * n + b];
         }
         for (int b = 0; b <= a; b++)
@@ -161,7 +161,7 @@ static int fit_group(Fit *t, StartsFile *f, int k, Err *err) {
     if (transform(t, rows, n, mean)) return err_set(err, ERR_MEM, "out of memory for chain starts");
     memset(t->power, 0, dim * sizeof *t->power);
     add_power(t, n);
-    correlations(t, n, f->index);
+    if (correlations(t, n, f->index, err)) return -1;
     factorise(t, f->lower + (size_t)k * starts_lower_len(f->kept));
     for (size_t i = 0; i < dim; i++) {
         f->mean[(size_t)k * dim + i] = (float)mean[i];
