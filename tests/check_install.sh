@@ -9,6 +9,8 @@ prefix=$tmp/prefix
 unset JEMPP_MODULE_DIR
 bad() { echo "FAILED: $*" && exit 1; }
 
+[ -d build/release ] || bad "no build/release here: run make first, or make test TESTS=check_install"
+
 # The build that is here, with another place compiled in, beside it.
 mkdir "$tmp/bin"
 cp -a build/release "$tmp/objects"

@@ -1,4 +1,5 @@
 // test_data.c - image sets: what good files give, and that every kind of bad one is refused.
+#include "paths.h"
 #include "data/data.h"
 #include "base/file.h"
 #include "base/image.h"
@@ -14,13 +15,7 @@
 
 static char root[] = "/tmp/jempp_data_XXXXXX"; // a fresh folder for each test
 
-static const char *in_root(const char *name) {
-    static char path[4][512];
-    static int turn;
-    char *p = path[turn++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", root, name);
-    return p;
-}
+static const char *in_root(const char *name) { return path_in(root, name); }
 
 static int make_root(void **state) {
     (void)state;

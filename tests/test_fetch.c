@@ -1,4 +1,5 @@
 // test_fetch.c - downloads from a local server that truncates, corrupts, redirects and stalls.
+#include "paths.h"
 #include "base/file.h"
 #include "base/md5.h"
 #include "base/sha256.h"
@@ -18,13 +19,7 @@ static char root[] = "/tmp/jempp_fetch_XXXXXX"; // root/served: the server's; ro
 static pid_t server;
 static int port;
 
-static const char *in_root(const char *name) {
-    static char path[4][256];
-    static int turn;
-    char *p = path[turn++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", root, name);
-    return p;
-}
+static const char *in_root(const char *name) { return path_in(root, name); }
 
 static int start_server(void **state) {
     (void)state;

@@ -1,5 +1,6 @@
 // test_fidelity.c - from image files to FID: `jempp fid`, the task fid of `jempp eval` and
 // `train --fid-every`, on the cpu device, with an Inception network whose weights are made up.
+#include "paths.h"
 #include "testing.h"
 #include "base/file.h"
 #include "base/image.h"
@@ -16,13 +17,7 @@ enum { SIDE = 8, PICTURES = 8, TEN = 10 };
 
 static char root[] = "/tmp/jempp_fidelity_XXXXXX";
 
-static const char *in_root(const char *name) {
-    static char path[8][256];
-    static int turn;
-    char *p = path[turn++ % 8];
-    snprintf(p, sizeof path[0], "%s/%s", root, name);
-    return p;
-}
+static const char *in_root(const char *name) { return path_in(root, name); }
 
 // ---- a file of weights --------------------------------------------------------------------------
 

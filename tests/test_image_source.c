@@ -1,4 +1,5 @@
 // test_image_source.c - images of sets, folders and memory as bytes of one size.
+#include "paths.h"
 #include "testing.h"
 #include "base/file.h"
 #include "base/image.h"
@@ -9,13 +10,7 @@
 
 static char root[] = "/tmp/jempp_source_XXXXXX";
 
-static const char *in_root(const char *name) {
-    static char path[4][256];
-    static int turn;
-    char *p = path[turn++ % 4];
-    snprintf(p, sizeof path[0], "%s/%s", root, name);
-    return p;
-}
+static const char *in_root(const char *name) { return path_in(root, name); }
 
 static int make_root(void **state) {
     (void)state;
