@@ -28,6 +28,6 @@ answers_are_the_same() {
 }
 "$jempp" predict "$model" "$here"/pictures/*.png >out 2>err
 check "reads ten pictures as ever" answers_are_the_same
-"$jempp" sample "$model" --count 10 --steps 5 --out grid.png >out 2>err
+"$jempp" sample "$model" --count 10 --batch 10 --steps 5 --out grid.png >out 2>err
 check "draws" grep -q 'grid.png: 10 images' out
 [ "$failed" = 0 ]

@@ -100,7 +100,7 @@ child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
     check "with a checkpoint that opens" opens killed
 
     # a million images of the included model, 12 GB, on rank 1 alone (sanitizers need more address space than that)
-    few="sample $here/../models/cifar10-wrn-16-4.safetensors --device cpu --threads 1 --steps 1 --out few.png --count"
+    few="sample $here/../models/cifar10-wrn-16-4.safetensors --device cpu --threads 1 --batch 10 --steps 1 --out few.png --count"
     if ! grep -qa __asan_init "$jempp"; then
         SECONDS=0
         mpirun -n 1 "$jempp" $few 2 : -n 1 bash -c "ulimit -v 8000000; exec $jempp $few 1000000" >out 2>err </dev/null
