@@ -357,6 +357,25 @@ static void a_model_is_evaluated(void **state) {
     json_free(j);
 }
 
+// By `jempp fid`, for a reader; the reference is the dark folder's, in the cache.
+static void the_replay_buffer_of_a_run_is_compared(void **state) {
+    (void)state;
+    need_cpu();
+    const char *const none[] = { NULL };
+    JemppErr err = { 0 };
+    JemppOptions *o = options("fid", none);
+    char *argv[] = { (char *)(uintptr_t)in_root("run"), (char *)(uintptr_t)in_root("dark") };
+    if (jempp_set_args(o, 2, argv, &err)) fail_msg("%s", err.msg);
+    char *text = jempp_fid(o, NULL, &err);
+    if (!text) fail_msg("%s", err.msg);
+    assert_non_null(strstr(text, "/run, 8 images of the replay buffer\nagainst "));
+    assert_non_null(strstr(text, "/dark, 8 pictures\n  FID  "));
+    assert_non_null(strstr(text, "\n  precision  "));
+    assert_non_null(strstr(text, "\nweights: "));
+    free(text);
+    jempp_options_free(o);
+}
+
 // Other tasks are done where the weights are missing.
 static void other_tasks_go_on_without_weights(void **state) {
     (void)state;
@@ -381,6 +400,7 @@ int main(void) {
         cmocka_unit_test(missing_weights_say_what_to_do),
         cmocka_unit_test(a_run_logs_fid),
         cmocka_unit_test(a_model_is_evaluated),
+        cmocka_unit_test(the_replay_buffer_of_a_run_is_compared),
         cmocka_unit_test(other_tasks_go_on_without_weights),
     };
     return cmocka_run_group_tests_name("fidelity", tests, make_root, remove_root);
