@@ -134,7 +134,7 @@ static void set_up(Fixture *f, const char *device, const Refine *refine) {
     size_t n;
     golden_open(&f->st, "eval");
     // a GPU's usual precision would be another classifier than PyTorch's
-    const DevOpts o = { .threads = 2, .precision = PREC_FP32 };
+    const DevOpts o = { .threads = 1, .precision = PREC_FP32 };
     OK(dev_open(&f->dev, device, &o, NULL, err));
     OK(net_build(&f->net, &spec, err));
     OK(net_alloc(&f->net, &f->dev, err));
