@@ -12,6 +12,6 @@ const char *file_kind(const char *path);
 // 0 if the file does not exist or, by its first bytes, may hold tensors; else an error "PATH: is a
 // PNG picture, expected EXPECTED".
 int tensors_expected(const char *path, const char *expected, Err *err);
-// Likewise 0 if it may hold text; "PATH: is a binary file, expected EXPECTED" where no kind is known.
+// Likewise 0 if it may hold text. A file of an unknown kind "is a binary file".
 int text_expected(const char *path, const char *expected, Err *err);
 #endif

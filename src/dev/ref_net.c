@@ -35,7 +35,7 @@ static void spans(Span *s, int taps, int out, int in, int stride, int pad) {
 }
 
 static Cover cover(const Conv *op, const Tensor *x, const Tensor *y) {
-    Cover c;
+    Cover c = { 0 };
     spans(c.row, op->size, y->h, x->h, op->stride, op->pad);
     spans(c.column, op->size_w, y->w, x->w, op->stride, op->pad_w);
     return c;
