@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-// Pictures of a folder: one batch of the network. Ten of them: as many as the Inception Score splits.
+// Pictures of a folder: one batch of the network. Ten: as many as the Inception Score has splits.
 enum { SIDE = 8, PICTURES = 8, TEN = 10 };
 
 static char root[] = "/tmp/jempp_fidelity_XXXXXX";
