@@ -611,7 +611,7 @@ static void a_terminals_line_counts_columns(void **state) {
     };
     for (int i = 0; i < 3; i++)
         for (int columns = 22; columns < 30; columns++) {
-            char width[8];
+            char width[16];
             snprintf(width, sizeof width, "%d", columns);
             char *line = shown_in(width, "it", text[i]);
             assert_true(text_width(line + 1) <= columns - 1);
