@@ -664,6 +664,44 @@ static void columns_of_a_table_align_whatever_the_names(void **state) {
     free(table);
 }
 
+static void a_table_has_fid_of_each_kind_and_class(void **state) {
+    (void)state;
+    double per_class[] = { 31.25, 28.5 };
+    const char *names[] = { "cat", "\u5317\u4eac" };
+    EvalResults r = { .model = "m",
+                      .net = "",
+                      .data = "shapes",
+                      .device = "",
+                      .precision = "",
+                      .n_class = 2,
+                      .class_name = names,
+                      .fid = { .run = { .there = 1 },
+                               .reference = "cifar10, 50000 training images",
+                               .weights = "w.safetensors",
+                               .sha256 = "1187e428" } };
+    r.fid.buffer = (FidImages){ .there = 1, .figures.fid = 15.4, .confident = 0.9 };
+    r.fid.fresh =
+        (FidImages){ .there = 1, .figures.fid = 23.4, .confident = 1, .per_class = per_class };
+    const char *lines[] = { "replay buffer: FID  ",
+                            "fresh chains: FID  ",
+                            "of the replay buffer the 90 % most confident images\n",
+                            "fresh chains: FID of cat  ",
+                            "31.25\n",
+                            "28.50\n",
+                            "reference: cifar10, 50000 training images\n",
+                            "weights: w.safetensors\n",
+                            "SHA-256 1187e428\n" };
+    Config c;
+    Err why = { 0 };
+    config_defaults(&c);
+    char *table = eval_table(&r, &c, &why);
+    assert_non_null(table);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(table, lines[i])) fail_msg("no '%s' in\n%s", lines[i], table);
+    assert_null(strstr(table, "replay buffer: FID of"));
+    free(table);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(scores_equal_scikit_learns),
@@ -680,6 +718,7 @@ int main(void) {
         cmocka_unit_test(slopes_match_finite_differences),
         cmocka_unit_test(a_draw_keeps_the_shares_of_the_classes),
         cmocka_unit_test(columns_of_a_table_align_whatever_the_names),
+        cmocka_unit_test(a_table_has_fid_of_each_kind_and_class),
         cmocka_unit_test(made_up_sets_are_what_they_say),
         cmocka_unit_test(interpolated_pictures_lie_in_the_middle),
         cmocka_unit_test(a_table_cannot_steer_the_terminal),
