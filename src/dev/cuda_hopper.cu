@@ -62,14 +62,8 @@ struct TileBarriers {                          // filled by the fetches, freed b
 
 static __device__ __forceinline__ void barriers_init(TileBarriers &b, int stages, int groups) {
     if (threadIdx.x == 0) {
-        for (int i = 0; i < 2; i++) {
-            barrier_init(&b.a_full[i], 1);
-            barrier_init(&b.a_free[i], groups);
-        }
-        for (int i = 0; i < stages; i++) {
-            barrier_init(&b.b_full[i], 1);
-            barrier_init(&b.b_free[i], groups);
-        }
+        ring_init(b.a_full, b.a_free, 2, groups);
+        ring_init(b.b_full, b.b_free, stages, groups);
         barriers_ready();
     }
     __syncthreads();

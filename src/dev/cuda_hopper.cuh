@@ -59,6 +59,14 @@ __device__ inline void barrier_init(uint64_t *b, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(count));
 }
 
+// A ring of stages: each is filled by one fetch, and freed by all its readers.
+__device__ inline void ring_init(uint64_t *full, uint64_t *free, int stages, int readers) {
+    for (int i = 0; i < stages; i++) {
+        barrier_init(&full[i], 1);
+        barrier_init(&free[i], readers);
+    }
+}
+
 // After the initialisations, before fetches that use the barriers.
 __device__ inline void barriers_ready() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

@@ -112,10 +112,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         request_map(&grads);
     }
     if (t == 0) {
-        for (int i = 0; i < s.stages; i++) {
-            barrier_init(&bar.full[i], 1);
-            barrier_init(&bar.free[i], GROUPS);
-        }
+        ring_init(bar.full, bar.free, s.stages, GROUPS);
         barriers_ready();
     }
     __syncthreads();

@@ -36,10 +36,7 @@ struct ResidentBarriers {
 
 static __device__ __forceinline__ void barriers_init(ResidentBarriers &b, const ResidentTiles &s) {
     if (threadIdx.x == 0) {
-        for (int i = 0; i < s.stages; i++) {
-            barrier_init(&b.full[i], 1);
-            barrier_init(&b.free[i], WARPS_OF_GROUP);
-        }
+        ring_init(b.full, b.free, s.stages, WARPS_OF_GROUP);
         for (int i = 0; i < s.n_chunk * TAPS; i++) barrier_init(&b.filters[i], 1);
         for (int i = 0; i < GROUPS; i++) barrier_init(&b.turn[i], 1);
         barriers_ready();

@@ -138,14 +138,8 @@ static __global__ void __launch_bounds__(THREADS<WARPGROUPS>, 1)
     if (t == 0) {
         for (int i = 0; i < CLASSES; i++) request_map(&maps.plane[i]);
         request_map(&maps.filters);
-        for (int i = 0; i < s.planes; i++) {
-            barrier_init(&bar.a_full[i], 1);
-            barrier_init(&bar.a_free[i], WARPGROUPS);
-        }
-        for (int i = 0; i < s.stages; i++) {
-            barrier_init(&bar.b_full[i], 1);
-            barrier_init(&bar.b_free[i], WARPGROUPS);
-        }
+        ring_init(bar.a_full, bar.a_free, s.planes, WARPGROUPS);
+        ring_init(bar.b_full, bar.b_free, s.stages, WARPGROUPS);
         barriers_ready();
     }
     __syncthreads();
