@@ -20,20 +20,23 @@ static int open_common(Starts *s, Dev *dev, StartKind kind, int classes, int n_g
     if (arena_ok(&s->arena, "chain starts", err)) return -1;
     for (int k = 0; k < classes; k++) s->share[k] = (real)(k + 1) / (real)classes;
     s->number = dev->be.alloc(dev, STARTS_AT_ONCE * sizeof(int), "chain starts");
-    s->mean =
-        dev->be.alloc(dev, ((size_t)n_group * (size_t)dim + 1) * sizeof(real), "chain starts");
     return dev_check(dev, err);
 }
 
-// Host doubles or floats become the device's reals.
-static int upload_real(Dev *dev, real *dst, const double *d, const float *f, size_t n, Err *err) {
+// Host doubles or floats become the device's reals, in memory of their own.
+static int upload(Dev *dev, real **to, const double *d, const float *f, size_t n, Err *err) {
     real *tmp = malloc((n + 1) * sizeof *tmp);
     if (!tmp) return err_set(err, ERR_MEM, "out of memory for chain starts");
     for (size_t i = 0; i < n; i++) tmp[i] = d ? (real)d[i] : (real)f[i];
-    dev->be.copy_in(dev, dst, tmp, n * sizeof *tmp);
-    dev->be.sync(dev);
+    *to = dev->be.alloc(dev, n * sizeof *tmp, "chain starts");
+    int rc = dev_check(dev, err);
+    if (!rc) {
+        dev->be.copy_in(dev, *to, tmp, n * sizeof *tmp);
+        dev->be.sync(dev);
+        rc = dev_check(dev, err);
+    }
     free(tmp);
-    return dev_check(dev, err);
+    return rc;
 }
 
 int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels,
@@ -53,7 +56,7 @@ int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uin
     }
     if (!rc) {
         dev->be.copy_in(dev, s->rows, f.rows, (size_t)set->n * sizeof(int));
-        rc = upload_real(dev, s->mean, f.mean, NULL, (size_t)n_group * (size_t)dim, err);
+        rc = upload(dev, &s->mean, f.mean, NULL, (size_t)n_group * (size_t)dim, err);
     }
     for (int k = 0; !rc && k < n_group; k++) {
         const int n = f.first[k + 1] - f.first[k];
@@ -89,10 +92,9 @@ int starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, const St
     if (open_common(s, dev, kind, classes, n_group, dim, err)) return -1;
     if (!n_group) return 0;
     if (file->kept) return open_host(s, file, err);
-    const size_t n = (size_t)n_group * (size_t)rank * (size_t)dim;
-    s->factor = dev->be.alloc(dev, n * sizeof(real), "chain starts");
-    if (dev_check(dev, err) || upload_real(dev, s->factor, NULL, file->factor, n, err) ||
-        upload_real(dev, s->mean, NULL, file->mean, (size_t)n_group * (size_t)dim, err))
+    const size_t n = (size_t)n_group * (size_t)dim;
+    if (upload(dev, &s->factor, NULL, file->factor, n * (size_t)rank, err) ||
+        upload(dev, &s->mean, NULL, file->mean, n, err))
         return -1;
     for (int k = 0; k < n_group; k++)
         s->g[k] = (Gauss){ .n = rank,

@@ -51,9 +51,13 @@ typedef struct {
     Arena          arena;
 } Fit;
 
-// z[i] = coefficients of image rows[i], less those of its group's mean.
-static int transform(Fit *t, const int *rows, int n, const double *mean) {
+// z[i] = coefficients of the i-th image of group k, less those of its mean, for at most so many
+// images. Returns how many, or -1.
+static int transform(Fit *t, int k, int most, Err *err) {
     const size_t dim = (size_t)t->dim, plane = (size_t)(t->cosine.side * t->cosine.side);
+    const int *rows = t->by.rows + t->by.first[k];
+    const int count = t->by.first[k + 1] - t->by.first[k], n = count < most ? count : most;
+    const double *mean = t->by.mean + (size_t)k * dim;
     int failed = 0;
     #pragma omp parallel reduction(| : failed)
     {
@@ -69,7 +73,7 @@ static int transform(Fit *t, const int *rows, int n, const double *mean) {
         }
         free(x);
     }
-    return failed;
+    return failed ? err_set(err, ERR_MEM, "out of memory for chain starts") : n;
 }
 
 // Adds the variance of each coefficient of z[0] .. z[n - 1] to power.
@@ -98,12 +102,8 @@ static int choose(Fit *t, int n_group, int32_t *index, Err *err) {
     int rc = order ? 0 : err_set(err, ERR_MEM, "out of memory for chain starts");
     memset(t->power, 0, (size_t)t->dim * sizeof *t->power);
     for (int k = 0; !rc && k < n_group; k++) {
-        const int count = t->by.first[k + 1] - t->by.first[k],
-                  most = part < t->most ? part : t->most;
-        const int n = count < most ? count : most;
-        rc = transform(t, t->by.rows + t->by.first[k], n, t->by.mean + (size_t)(k * t->dim))
-                 ? err_set(err, ERR_MEM, "out of memory for chain starts")
-                 : 0;
+        const int n = transform(t, k, part < t->most ? part : t->most, err);
+        rc = n < 0;
         if (!rc) add_power(t, n);
     }
     for (int i = 0; !rc && i < t->dim; i++) order[i] = t->power + i;
@@ -155,10 +155,9 @@ static void factorise(Fit *t, int8_t *lower) {
 
 static int fit_group(Fit *t, StartsFile *f, int k, Err *err) {
     const size_t dim = (size_t)t->dim;
-    const int *rows = t->by.rows + t->by.first[k];
-    const int count = t->by.first[k + 1] - t->by.first[k], n = count < t->most ? count : t->most;
     const double *mean = t->by.mean + (size_t)k * dim;
-    if (transform(t, rows, n, mean)) return err_set(err, ERR_MEM, "out of memory for chain starts");
+    const int n = transform(t, k, t->most, err);
+    if (n < 0) return -1;
     memset(t->power, 0, dim * sizeof *t->power);
     add_power(t, n);
     if (correlations(t, n, f->index, err)) return -1;

@@ -51,7 +51,7 @@ static void swap_average(Trainer *t) {
 // What the model needs to start chains without its data.
 static int chain_starts(TrainRun *r, Err *err) {
     if (r->starts.mean || !has_chains(&r->t) || !r->t.starts.n_group) return 0;
-    const int dim = r->train.c * r->train.side * r->train.side;
+    const int dim = r->t.starts.dim;
     r->starts = (StartsFile){ .n_group = r->t.starts.n_group,
                               .kept = dim < STARTS_KEPT ? dim : STARTS_KEPT,
                               .channels = r->train.c,
