@@ -1,5 +1,4 @@
 // eval_data.c - the image sets of an evaluation. See task.h.
-#include "base/text.h"
 #include "data/run_data.h"
 #include "eval/task.h"
 #include <stdio.h>
@@ -134,23 +133,10 @@ static int load_images(Evaluation *e, Err *err) {
     return rc ? rc : same_kind(e, &e->test, err);
 }
 
-// Numbers of classes are compared, whatever they are called.
-static void warn_of_names(const Evaluation *e) {
-    const Set *s = &e->test;
-    char line[900], here[96], there[96];
-    int c = 0;
-    while (c < s->classes && !strcmp(s->class_name[c], e->m->class_name[c])) c++;
-    if (c == s->classes) return;
-    snprintf(line, sizeof line,
-             "warning: %.200s: other class names than the model's (class %d is '%s' here, "
-             "'%s' there); classes are compared by number",
-             e->data, c, text_shorten(here, sizeof here, s->class_name[c], 80),
-             text_shorten(there, sizeof there, e->m->class_name[c], 80));
-    tell_line(e->ev, line);
-}
-
 int eval_load_test(Evaluation *e, Err *err) {
     const int rc = load_images(e, err);
-    if (!rc) warn_of_names(e);
+    if (!rc)                                   // whatever they are called
+        model_compare_names(e->m, &e->test, e->data, "other class names",
+                            "classes are compared by number", e->ev);
     return rc;
 }

@@ -46,6 +46,10 @@ float model_score(const Model *m, const float *logits, float *p);
 // Sets wanted[MODEL_CLASSES] for the classes of a list of names or numbers with commas between, ""
 // or "all" for all, and returns how many they are, or -1. A name that has commas is found too.
 int  model_classes(const Model *m, const char *list, char *wanted, Err *err);
+// Warns where the classes of a set, which `name` names, have other names than the model's: "NAME:
+// WHAT than the model's (...); THEN".
+void model_compare_names(const Model *m, const Set *s, const char *name, const char *what,
+                         const char *then, const Events *ev);
 int  model_n_samples(const Model *m, const Config *use, Err *err);     // that `use` asks for, or -1
 // Images [n][dim] as `use` says (from, class, count, best, ...); class_of[n]: the class that each
 // was started as or, where the buffer's images of a class were asked for, is predicted to have; or

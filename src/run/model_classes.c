@@ -1,4 +1,5 @@
-// model_classes.c - the classes of a model that a list names (--class). See model.h.
+// model_classes.c - the classes of a model that a list names (--class); their names beside a set's.
+// See model.h.
 #include "run/model.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -55,4 +56,18 @@ int model_n_samples(const Model *m, const Config *use, Err *err) {
     if (n < 0) return -1;
     if (use->best || use->worst) return use->best ? use->best : use->worst;
     return use->from == FROM_CENTRES && n < use->count ? n : use->count;
+}
+
+void model_compare_names(const Model *m, const Set *s, const char *name, const char *what,
+                         const char *then, const Events *ev) {
+    const int n = m->net.spec.classes;
+    char line[900], here[96], there[96];
+    int c = 0;
+    while (c < s->classes && c < n && !strcmp(s->class_name[c], m->class_name[c])) c++;
+    if (c == s->classes) return;
+    snprintf(line, sizeof line,
+             "warning: %.200s: %s than the model's (class %d is '%s' here, '%s' there); %s", name,
+             what, c, text_shorten(here, sizeof here, s->class_name[c], 80),
+             text_shorten(there, sizeof there, c < n ? m->class_name[c] : "none", 80), then);
+    tell_line(ev, line);
 }

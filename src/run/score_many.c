@@ -4,7 +4,6 @@
 #include "base/file_kind.h"
 #include "base/log.h"
 #include "base/loop.h"
-#include "base/text.h"
 #include "data/formats.h"
 #include "data/run_data.h"
 #include <stdlib.h>
@@ -99,22 +98,6 @@ static int label_of(const Model *m, const char *path) {
     return -1;
 }
 
-// A set's labels are its own numbers, which mean other classes to a model that has other names.
-static void warn_labels(const Model *m, const Source *s, const Events *ev) {
-    const int classes = m->net.spec.classes;
-    char line[900], here[96], there[96];
-    int c = 0;
-    while (c < s->set.classes && c < classes && !strcmp(s->set.class_name[c], m->class_name[c]))
-        c++;
-    if (c == s->set.classes) return;
-    snprintf(line, sizeof line,
-             "warning: %.200s: other classes than the model's (class %d is '%s' here, '%s' "
-             "there); labels are numbers of the set's",
-             s->name, c, text_shorten(here, sizeof here, s->set.class_name[c], 80),
-             text_shorten(there, sizeof there, c < classes ? m->class_name[c] : "none", 80));
-    tell_line(ev, line);
-}
-
 // ---- batches --------------------------------------------------------------------------------
 
 // Decodes pictures from .. from + n; the bytes of those that can be read are in their places.
@@ -196,7 +179,9 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
         s->name = name[i];
         taken = open_source(s, b->m, name + i, n_name - i, b->ev, err);
         if (taken < 0) return -1;
-        if (!s->path && !b->on) warn_labels(b->m, s, b->ev);
+        if (!s->path && !b->on)                // labels mean other classes to such a model
+            model_compare_names(b->m, &s->set, s->name, "other classes",
+                                "labels are numbers of the set's", b->ev);
         b->total += s->n;
     }
     b->result->total = b->total;
