@@ -74,7 +74,7 @@ typedef struct {
     double attack_radius;           // in [0, 1] pixel units
     // evaluation
     char   tasks[128], ood[1024], attacks[128], radii[512];
-    char   inception[512], reference[512];
+    char   inception[512], reference[512], classifier[512];
     double confident, fid_every;
     int    per_class;
     EvalSplit split;

@@ -247,6 +247,9 @@ const OptRow config_rows[] = {
       "write logits, p(y|x) and log p(x) of every image to scores/SET, in this format" },
     { "page", T_INT, AT(page), "100", 1, 10000, NULL, EVAL, "evaluation",
       "images per page of a class's best and worst samples" },
+    { "classifier", T_TEXT, AT(classifier), "", 0, 0, "MODEL", EVAL, "evaluation",
+      "another run or model, for example of the preset softmax: the task samples also counts how "
+      "many samples drawn by class it recognises" },
     { "inception", T_TEXT, AT(inception), "", 0, 0, "FILE", TRAIN | EVAL | FID | MAY_CHANGE,
       "evaluation",
       "weights of the Inception network for FID: .pth, .pt or .safetensors; empty: the "

@@ -25,7 +25,7 @@ static const Task TASKS[N_TASK] = {          // results.c has their names
     [TASK_ECE] = { task_ece, check_temperature, prepare_ece, 1 },
     [TASK_OOD] = { task_ood, check_ood, eval_load_ood, 1 },
     [TASK_ATTACK] = { task_attack, check_attack, NULL, 1 },
-    [TASK_SAMPLES] = { task_samples, NULL, NULL, 0 },
+    [TASK_SAMPLES] = { task_samples, check_samples, NULL, 0 },
     [TASK_SPEED] = { task_speed, NULL, NULL, 1 },
     [TASK_FID] = { task_fid, check_fid, prepare_fid, 0 },
 };
@@ -200,6 +200,7 @@ static void eval_close(Evaluation *e) {
     for (int i = 0; i < MAX_OOD; i++) set_free(&e->ood[i]);
     source_close(&e->fid_images);
     feature_set_free(&e->fid_reference);
+    model_close(&e->classifier);
     results_free(&e->results);
     free(e->logits);
     free(e->slope);

@@ -1,5 +1,5 @@
 // eval_sheets.c - the task samples: sheets of samples, uncurated, by class, and ranked by p(x) and
-// p(y|x).
+// p(y|x); and how many samples that were drawn as a class are recognised as it.
 #include "base/file.h"
 #include "base/image.h"
 #include "eval/task.h"
@@ -57,15 +57,58 @@ static void put(Sheets *s, int to, const float *x) {
         for (size_t i = 0; i < s->dim; i++) at[i] = -1;      // black: there is none
 }
 
-// Class-conditional samples, one row per class.
-static int class_rows(Sheets *s, const char *name, const char *from, Err *err) {
+// Draws n class-conditional samples, and makes a sheet of the first, one row per class. They stay
+// in x [n][dim].
+static int class_rows(Sheets *s, const char *name, const char *from, int n, float *x, Err *err) {
+    const int shown = ACROSS * s->classes;
+    if (draw(s, from, 1, n, x, err)) return -1;
+    for (int i = 0; i < shown; i++)
+        put(s, i % s->classes * ACROSS + i / s->classes, x + (size_t)i * s->dim);
+    return write_page(s, name, shown, ACROSS, err);
+}
+
+// The percentage of class-conditional samples whose class the classifier m predicts.
+static int agreement(const Sheets *s, Model *m, const float *x, int n, double *percent, Err *err) {
+    const int C = s->classes;
+    float *z = malloc((size_t)n * (size_t)C * sizeof *z);
+    const int rc =
+        z ? model_logits(m, x, n, z, err) : err_set(err, ERR_MEM, "out of memory for samples");
+    int agreeing = 0;
+    for (int i = 0; !rc && i < n; i++) agreeing += argmax(z + (size_t)i * (size_t)C, C) == i % C;
+    if (!rc) *percent = 100. * agreeing / n;
+    free(z);
+    return rc;
+}
+
+// Fresh chains by class: more than are shown where a classifier is to recognise them.
+static int class_samples(Sheets *s, Err *err) {
+    enum { MEASURED = 1000 };
+    Evaluation *e = s->e;
+    const int asked = e->use->classifier[0] != 0, limit = e->use->limit,
+              most = !asked                      ? 0
+                     : limit && limit < MEASURED ? limit
+                                                 : MEASURED,
+              each = most / s->classes, n = s->classes * (each > ACROSS ? each : ACROSS);
+    SamplesResult *r = &s->result;
+    float *x = malloc((size_t)n * s->dim * sizeof *x);
+    int rc = x ? class_rows(s, "classes.png", "fresh", n, x, err)
+               : err_set(err, ERR_MEM, "out of memory for samples");
+    r->by_class = n;
+    r->fresh_steps = model_chains(e->m).steps;
+    r->classifier = asked ? e->use->classifier : "";
+    if (!rc) rc = agreement(s, e->m, x, n, &r->agreement, err);
+    if (!rc && asked) rc = agreement(s, &e->classifier, x, n, &r->classifier_agreement, err);
+    free(x);
+    return rc;
+}
+
+static int class_starts(Sheets *s, Err *err) {
     const int n = ACROSS * s->classes;
     float *x = malloc((size_t)n * s->dim * sizeof *x);
-    int rc = x ? draw(s, from, 1, n, x, err) : err_set(err, ERR_MEM, "out of memory for samples");
-    for (int i = 0; !rc && i < n; i++)
-        put(s, i % s->classes * ACROSS + i / s->classes, x + (size_t)i * s->dim);
+    const int rc = x ? class_rows(s, "starts.png", "starts", n, x, err)
+                     : err_set(err, ERR_MEM, "out of memory for samples");
     free(x);
-    return rc ? rc : write_page(s, name, n, ACROSS, err);
+    return rc;
 }
 
 static int centres(Sheets *s, Err *err) {
@@ -143,9 +186,8 @@ static int write_sheets(Sheets *s, const char *from, Err *err) {
     if (!rc) rc = score_samples(s, err);
     for (int i = 0; !rc && i < some; i++) put(s, i, s->pool + (size_t)i * s->dim);
     if (!rc) rc = write_page(s, "samples.png", some, ACROSS, err);
-    if (!rc) rc = class_rows(s, "classes.png", "fresh", err);
-    s->result.fresh_steps = model_chains(s->e->m).steps;        // chain starts have none
-    if (!rc) rc = class_rows(s, "starts.png", "starts", err);
+    if (!rc) rc = class_samples(s, err);
+    if (!rc) rc = class_starts(s, err);
     if (!rc) rc = centres(s, err);
     for (int k = 0; !rc && k < 4; k++) rc = ranking(s, k / 2, k % 2, err);
     return rc;
@@ -178,9 +220,28 @@ static int alloc_sheets(Sheets *s, Arena *a, Err *err) {
     return arena_ok(a, "samples", err);
 }
 
+// The classifier takes the model's images, and has its classes.
+int check_samples(Evaluation *e, Err *err) {
+    Model *c = &e->classifier;
+    const NetSpec *a = &e->m->net.spec, *b = &c->net.spec;
+    if (!e->use->classifier[0]) return 0;
+    if (model_open(c, e->use, e->use->classifier, err)) return err_prefix(err, "--classifier");
+    if (b->channels != a->channels || b->side != a->side || b->classes != a->classes)
+        return err_set(err, ERR_DATA,
+                       "--classifier %s: %d classes, %d channels, %d pixels per side; expected %d, "
+                       "%d and %d as in %s",
+                       c->path, b->classes, b->channels, b->side, a->classes, a->channels, a->side,
+                       e->m->path);
+    const Set names = { .classes = b->classes, .class_name = c->class_name };
+    model_compare_names(e->m, &names, c->path, "other classes",
+                        "samples are compared by the classes' numbers", e->ev);
+    return 0;
+}
+
 int task_samples(Evaluation *e, Err *err) {
     const int buffer = model_has_buffer(e->m), C = eval_classes(e);
     Sheets s = { .e = e, .dim = tensor_len(&e->m->net.act[0]), .classes = C };
+    s.result.classifier_agreement = NAN;
     const char *from = buffer ? "buffer" : "fresh";
     char path[RUN_PATH];
     Arena a = { 0 };

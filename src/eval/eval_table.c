@@ -90,6 +90,17 @@ static void put_fid(const Printout *t) {
             r->weights, r->sha256);
 }
 
+static void put_samples(const Printout *t) {
+    const SamplesResult *s = &t->r->samples;
+    fprintf(t->f, "  %d sheets of samples from %s\n", s->n_file,
+            strcmp(s->from, "fresh") ? "the replay buffer" : "fresh chains");
+    if (isnan(s->agreement)) return;                         // results of an earlier version
+    fprintf(t->f, "  of %g samples drawn by class the model recognises %.1f %%\n", s->by_class,
+            s->agreement);
+    if (!isnan(s->classifier_agreement))
+        fprintf(t->f, "  and %s %.1f %%\n", s->classifier, s->classifier_agreement);
+}
+
 static void put_tasks(const Printout *t) {
     const EvalResults *r = t->r;
     if (r->acc.run.there) put_heading(t, TASK_ACC, r->acc.n, "");
@@ -102,8 +113,7 @@ static void put_tasks(const Printout *t) {
     for (int i = 0; i < r->attack.n_curve; i++) put_curve(t->f, &r->attack.curve[i]);
     if (r->samples.run.there) {
         put_heading(t, TASK_SAMPLES, r->samples.n, "");
-        fprintf(t->f, "  %d sheets of samples from %s\n", r->samples.n_file,
-                strcmp(r->samples.from, "fresh") ? "the replay buffer" : "fresh chains");
+        put_samples(t);
     }
     if (r->speed.run.there) put_heading(t, TASK_SPEED, r->speed.n, "");
     put_metrics(t, TASK_SPEED);

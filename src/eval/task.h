@@ -40,6 +40,7 @@ typedef struct {
     CurvePlan curve[MAX_CURVES];
     ImageSource fid_images;           // what samples are compared with, or ...
     FeatureSet  fid_reference;        // ... its statistics
+    Model       classifier;           // of --classifier, where the task samples wants it
     EvalResults results;
     Err       unwritten;              // why files could not be written, if they could not
 } Evaluation;
@@ -78,7 +79,8 @@ int  check_ood(Evaluation *e, Err *err);           // eval_data.c
 int  task_ood(Evaluation *e, Err *err);            // eval_ood.c
 int  check_attack(Evaluation *e, Err *err);      // eval_attack.c
 int  task_attack(Evaluation *e, Err *err);
-int  task_samples(Evaluation *e, Err *err);        // eval_sheets.c
+int  check_samples(Evaluation *e, Err *err);       // eval_sheets.c
+int  task_samples(Evaluation *e, Err *err);
 int  task_speed(Evaluation *e, Err *err);          // eval_speed.c
 int  check_fid(Evaluation *e, Err *err);           // eval_fid.c
 int  prepare_fid(Evaluation *e, Err *err);

@@ -206,6 +206,12 @@ static const Field SAMPLES_FIELDS[] = {
     NUMBER("noise", SamplesResult, noise, COUNT, SHOWN("noise", "", -1)),
     NUMBER("page", SamplesResult, page, COUNT),
     FIELD("per_class", FIELD_NUMBERS, SamplesResult, per_class, COUNT, .like = "classes"),
+    NUMBER("by_class", SamplesResult, by_class, COUNT, SHOWN("samples drawn by class", "", 0)),
+    NUMBER("agreement", SamplesResult, agreement, PERCENT,
+           SHOWN("of these the model recognises", " %", 1)),
+    NUMBER("classifier_agreement", SamplesResult, classifier_agreement, PERCENT,
+           SHOWN("of these the other classifier recognises", " %", 1)),
+    TEXT("classifier", SamplesResult, classifier),
     SECONDS_FIELD(SamplesResult),
 };
 

@@ -83,6 +83,10 @@ typedef struct {
     const char  *from;                             // "buffer" or "fresh"
     double       n, fresh_steps, batch, inner, step_size, clip, noise, page;
     double      *per_class;                        // [n_class]
+    // of the samples drawn by class, how many (in per cent) are classified as it: by the model, and
+    // by another one, "" and NaN where there was none
+    double       by_class, agreement, classifier_agreement;
+    const char  *classifier;
 } SamplesResult;
 
 typedef struct {
