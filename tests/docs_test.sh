@@ -13,7 +13,7 @@ mkdir bin help && ln -s "$jempp" bin/jempp
 export PATH=$tmp/bin:$PATH JEMPP_MODULE_DIR=${JEMPP_MODULE_DIR:-$(dirname "$jempp")}
 
 # commands PAGE: "LINE<tab>MARK<tab>COMMAND" for each line of an sh block, continued lines joined and comments taken
-# away; "LINE<tab>bad<tab>WHY" for a fence that names no language or an unknown mark.
+# away; "LINE<tab>bad<tab>WHY" for a fence that names no language or an unknown mark, and for a table in two pieces.
 commands() {
     awk -v OFS='\t' '
     /^ *```/ {
@@ -27,6 +27,8 @@ commands() {
             if (word[i] !~ /^(data|gpu|slow|install)$/) print FNR, "bad", "unknown mark: " mark
         next
     }
+    !in_block && /^\|/ { rows++; if (rows == 2 && !/^\| *:?-/) print FNR, "bad", "a table whose second row is no line of dashes" }
+    !/^\|/ { rows = 0 }
     in_block && is_shell {
         if (!more) { at = FNR; text = "" }
         line = $0
