@@ -1,8 +1,9 @@
 // bench.c - see bench.h.
 #include "api/bench.h"
+#include "base/events.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/events.h"
+#include "base/text_out.h"
 #include "run/train_bench.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -291,31 +292,26 @@ static void put_row(FILE *f, const Row *r) {
 }
 
 static char *as_text(const Bench *b, Err *err) {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (f) {
-        const double ms = median(b->ms, b->n);
-        char px[32], sam[32] = "", whole[96];
-        config_value(b->c, config_row("px"), px, sizeof px);
-        if (b->c->sam > 0 && b->c->sam_every > 1)
-            snprintf(sam, sizeof sam, ", SAM every %d", b->c->sam_every);
-        else if (b->c->sam > 0) snprintf(sam, sizeof sam, ", SAM");
-        snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px, sam);
-        fprintf(f, "%s, batch %d; %s\n\n", b->c->model, b->c->batch, b->device);
-        fprintf(f, "%-30s %5s  %-16s %9s\n", "op", "count", "direction", "ms");
-        for (int i = 0; i < b->n_row; i++) put_row(f, &b->row[i]);
-        fprintf(f, "\n");
-        for (int i = 0; i < N_DIR; i++)
-            fprintf(f, "%-53s %9.2f ms %8.1f GFLOP/s\n", PASS_NAME[i], b->whole[i].ms,
-                    rate(&b->whole[i]));
-        fprintf(f, "%-53s %9.2f ms %8.1f GFLOP/s  (median of %d, least %.2f)\n", whole, ms,
-                iteration_flop(b) / ms * 1e-6, b->n, b->ms[0]);
-        if (!fclose(f)) return text;
-    }
-    free(text);
-    err_set(err, ERR_MEM, "out of memory for a text");
-    return NULL;
+    TextOut out;
+    if (text_open(&out, "a text", err)) return NULL;
+    FILE *f = out.f;
+    const double ms = median(b->ms, b->n);
+    char px[32], sam[32] = "", whole[96];
+    config_value(b->c, config_row("px"), px, sizeof px);
+    if (b->c->sam > 0 && b->c->sam_every > 1)
+        snprintf(sam, sizeof sam, ", SAM every %d", b->c->sam_every);
+    else if (b->c->sam > 0) snprintf(sam, sizeof sam, ", SAM");
+    snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px, sam);
+    fprintf(f, "%s, batch %d; %s\n\n", b->c->model, b->c->batch, b->device);
+    fprintf(f, "%-30s %5s  %-16s %9s\n", "op", "count", "direction", "ms");
+    for (int i = 0; i < b->n_row; i++) put_row(f, &b->row[i]);
+    fprintf(f, "\n");
+    for (int i = 0; i < N_DIR; i++)
+        fprintf(f, "%-53s %9.2f ms %8.1f GFLOP/s\n", PASS_NAME[i], b->whole[i].ms,
+                rate(&b->whole[i]));
+    fprintf(f, "%-53s %9.2f ms %8.1f GFLOP/s  (median of %d, least %.2f)\n", whole, ms,
+            iteration_flop(b) / ms * 1e-6, b->n, b->ms[0]);
+    return text_close(&out, err);
 }
 
 static void put_cell(JsonOut *j, const char *key, const Cell *c, const char *unit) {

@@ -3,6 +3,7 @@
 #include "api/bench.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text_out.h"
 #include "run/model.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,20 +64,15 @@ static int measure(Model *m, Timing *t, const Events *ev, Err *err) {
 }
 
 static char *as_text(const Model *m, const char *device, const Timing *t, Err *err) {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (f) {
-        fprintf(f, "%s, inference; %s\n\n", m->cfg.model, device);
-        fprintf(f, "%15s %12s %12s\n", "images per call", "ms per call", "images/s");
-        for (int k = 0; k < N_SIZE; k++)
-            fprintf(f, "%15d %12.3f %12.1f  (median of %d, least %.3f)\n", SIZES[k], t[k].median,
-                    1e3 * SIZES[k] / t[k].median, t[k].calls, t[k].least);
-        if (!fclose(f)) return text;
-    }
-    free(text);
-    err_set(err, ERR_MEM, "out of memory for a text");
-    return NULL;
+    TextOut out;
+    if (text_open(&out, "a text", err)) return NULL;
+    FILE *f = out.f;
+    fprintf(f, "%s, inference; %s\n\n", m->cfg.model, device);
+    fprintf(f, "%15s %12s %12s\n", "images per call", "ms per call", "images/s");
+    for (int k = 0; k < N_SIZE; k++)
+        fprintf(f, "%15d %12.3f %12.1f  (median of %d, least %.3f)\n", SIZES[k], t[k].median,
+                1e3 * SIZES[k] / t[k].median, t[k].calls, t[k].least);
+    return text_close(&out, err);
 }
 
 static char *as_json(const Model *m, const char *device, const Timing *t, Err *err) {

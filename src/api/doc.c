@@ -2,9 +2,9 @@
 // page, and completions for bash and zsh.
 #include "jempp.h"
 #include "api/help.h"
+#include "base/text_out.h"
 #include <ctype.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // ---- what they say beside the tables; `this` is to be typed, \* a plain star --------------
@@ -387,13 +387,11 @@ static const struct {
 };
 
 char *doc_text(const char *name) {
-    char *text = NULL;
-    size_t n = 0, i = 0;
-    while (i < sizeof DOCS / sizeof *DOCS && strcmp(name, DOCS[i].name) != 0) i++;
-    FILE *f = i < sizeof DOCS / sizeof *DOCS ? open_memstream(&text, &n) : NULL;
-    if (!f) return NULL;
-    DOCS[i].put(f);
-    if (!fclose(f)) return text;
-    free(text);
-    return NULL;
+    enum { N_DOC = sizeof DOCS / sizeof *DOCS };
+    TextOut out;
+    int i = 0;
+    while (i < N_DOC && strcmp(name, DOCS[i].name) != 0) i++;
+    if (i == N_DOC || text_open(&out, name, NULL)) return NULL;
+    DOCS[i].put(out.f);
+    return text_close(&out, NULL);
 }

@@ -1,7 +1,7 @@
 // help.c - see help.h.
 #include "api/help.h"
+#include "base/text_out.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char HELP_ABOUT[] =
@@ -119,14 +119,10 @@ static void all_help(FILE *f) {
 }
 
 char *help_text(const char *command) {
-    char *text = NULL;
-    size_t n = 0;
     const Command *k = command ? command_find(command) : NULL;
-    FILE *f = command && !k ? NULL : open_memstream(&text, &n);
-    if (!f) return NULL;
-    if (k) command_help(f, k);
-    else all_help(f);
-    if (!fclose(f)) return text;
-    free(text);
-    return NULL;
+    TextOut out;
+    if ((command && !k) || text_open(&out, "help", NULL)) return NULL;
+    if (k) command_help(out.f, k);
+    else all_help(out.f);
+    return text_close(&out, NULL);
 }

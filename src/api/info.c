@@ -2,6 +2,7 @@
 #include "api/info.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/text_out.h"
 #include "run/ckpt.h"
 #include "run/model_file.h"
 #include <math.h>
@@ -185,26 +186,21 @@ static void put_record(FILE *f, const Config *record) {
 }
 
 static char *as_text(const Info *in, const Config *c, Err *err) {
-    char *text = NULL;
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
     const Net *net = &in->net;
-    if (f) {
-        fprintf(f, "%s, %dx%dx%d images, %d classes%s\n\n", in->model, net->spec.channels,
-                net->spec.side, net->spec.side, net->spec.classes,
-                net->spec.norm == NORM_NONE ? ", no normalisation" : "");
-        if (in->m) put_file(f, in);
-        put_ops(f, net);
-        fprintf(f, "\n%d ops, %.2f M parameters, %.2f GMAC per image\n", net->n_op,
-                (double)net->n_w * 1e-6, (double)net_macs(net) * 1e-9);
-        put_memory(f, in, c);
-        if (c->ranks) put_exchange(f, in, c);
-        if (in->has_options) put_record(f, &in->record);
-        if (!fclose(f)) return text;
-    }
-    free(text);
-    err_set(err, ERR_MEM, "out of memory for a text");
-    return NULL;
+    TextOut out;
+    if (text_open(&out, "a text", err)) return NULL;
+    FILE *f = out.f;
+    fprintf(f, "%s, %dx%dx%d images, %d classes%s\n\n", in->model, net->spec.channels,
+            net->spec.side, net->spec.side, net->spec.classes,
+            net->spec.norm == NORM_NONE ? ", no normalisation" : "");
+    if (in->m) put_file(f, in);
+    put_ops(f, net);
+    fprintf(f, "\n%d ops, %.2f M parameters, %.2f GMAC per image\n", net->n_op,
+            (double)net->n_w * 1e-6, (double)net_macs(net) * 1e-9);
+    put_memory(f, in, c);
+    if (c->ranks) put_exchange(f, in, c);
+    if (in->has_options) put_record(f, &in->record);
+    return text_close(&out, err);
 }
 
 // ---- JSON ---------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 // config.c - see config.h.
 #include "base/text.h"
+#include "base/text_out.h"
 #include "conf/config.h"
 #include "conf/nearest.h"
 #include <ctype.h>
@@ -231,20 +232,17 @@ void config_value(const Config *c, const OptRow *row, char *dst, size_t n) {
 }
 
 char *config_dump(const Config *c, unsigned commands) {
-    char *text = NULL, value[1024];
-    size_t n = 0;
-    FILE *f = open_memstream(&text, &n);
-    if (!f) return NULL;
+    char value[1024];
+    TextOut out;
+    if (text_open(&out, "options", NULL)) return NULL;
     for (int i = 0; i < config_n_rows; i++) {
         const OptRow *row = &config_rows[i];
         config_value(c, row, value, sizeof value);
         if (!(row->commands & commands) || row->type == T_FILE) continue;
         if (row->type == T_PRESET && !value[0]) continue;
-        fprintf(f, "%s = %s\n", row->name, value);
+        fprintf(out.f, "%s = %s\n", row->name, value);
     }
-    if (!fclose(f)) return text;
-    free(text);
-    return NULL;
+    return text_close(&out, NULL);
 }
 
 void config_json(const Config *c, JsonOut *j) {

@@ -1,11 +1,11 @@
 // eval_table.c - results for a terminal, beside those of the JEM++ paper where it has any.
 #include "base/text.h"
+#include "base/text_out.h"
 #include "data/data.h"
 #include "eval/eval.h"
 #include "report/paper.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -121,21 +121,16 @@ static void put_tasks(const Printout *t) {
 }
 
 char *eval_table(const EvalResults *r, const Config *run, Err *err) {
-    char *text = NULL, px[32];
-    size_t n = 0;
+    char px[32];
+    TextOut out;
+    if (text_open(&out, "a table", err)) return NULL;
     config_value(run, config_row("px"), px, sizeof px);
-    const Printout t = { open_memstream(&text, &n), r, paper_system(run->preset, px, run->steps) };
-    if (t.f) {
-        fprintf(t.f, "%s: %s, %s on %s (%s)\n", r->model, r->net, r->data, r->device, r->precision);
-        if (!isnan(paper(&t, "acc.top1")))
-            fprintf(t.f, "right column: the paper's %s, WRN-28-10\n", paper_label(t.system));
-        put_tasks(&t);
-        if (!fclose(t.f)) {
-            tame(text);
-            return text;
-        }
-    }
-    free(text);
-    err_set(err, ERR_MEM, "out of memory for a table");
-    return NULL;
+    const Printout t = { out.f, r, paper_system(run->preset, px, run->steps) };
+    fprintf(t.f, "%s: %s, %s on %s (%s)\n", r->model, r->net, r->data, r->device, r->precision);
+    if (!isnan(paper(&t, "acc.top1")))
+        fprintf(t.f, "right column: the paper's %s, WRN-28-10\n", paper_label(t.system));
+    put_tasks(&t);
+    char *text = text_close(&out, err);
+    if (text) tame(text);
+    return text;
 }

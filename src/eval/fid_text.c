@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text_out.h"
 #include "run/feature_set.h"
 #include "run/model.h"
 #include <math.h>
@@ -142,24 +143,21 @@ static void put_figures(FILE *out, const FidFigures *f) {
     if (!isnan(f->is)) fprintf(out, "  IS         %9.3f  sd %.3f\n", f->is, f->is_sd);
 }
 
+// Names of files may hold control characters.
+static char *tamed(char *text) {
+    if (text) tame(text);
+    return text;
+}
+
 static char *as_text(const Comparison *c, Err *err) {
-    char *text = NULL;
-    size_t n;
-    FILE *out = open_memstream(&text, &n);
-    if (out) {
-        fprintf(out, "%s\nagainst %s\n", c->a.about, c->b.about);
-        put_figures(out, &c->figures);
-        if (c->net.dev.be.name)
-            fprintf(out, "weights: %s\n         SHA-256 %s; %s, %s\n", c->net.path, c->net.sha256,
-                    c->net.dev.be.name, c->net.precision);
-        if (!fclose(out)) {
-            tame(text);
-            return text;
-        }
-    }
-    free(text);
-    err_set(err, ERR_MEM, "out of memory for a text");
-    return NULL;
+    TextOut out;
+    if (text_open(&out, "a text", err)) return NULL;
+    fprintf(out.f, "%s\nagainst %s\n", c->a.about, c->b.about);
+    put_figures(out.f, &c->figures);
+    if (c->net.dev.be.name)
+        fprintf(out.f, "weights: %s\n         SHA-256 %s; %s, %s\n", c->net.path, c->net.sha256,
+                c->net.dev.be.name, c->net.precision);
+    return tamed(text_close(&out, err));
 }
 
 static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
@@ -172,19 +170,12 @@ static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
 }
 
 static char *write_statistics(Comparison *c, const char *a, Err *err) {
-    char *text = NULL;
-    size_t n;
-    if (open_side(&c->b, c, a, 1, err) || feature_statistics_write(&c->b, c->use->out, err))
+    TextOut out;
+    if (open_side(&c->b, c, a, 1, err) || feature_statistics_write(&c->b, c->use->out, err) ||
+        text_open(&out, "a text", err))
         return NULL;
-    FILE *out = open_memstream(&text, &n);
-    if (out) fprintf(out, "%s: mu and sigma of %s\n", c->use->out, c->b.about);
-    if (out && !fclose(out)) {
-        tame(text);
-        return text;
-    }
-    free(text);
-    err_set(err, ERR_MEM, "out of memory for a text");
-    return NULL;
+    fprintf(out.f, "%s: mu and sigma of %s\n", c->use->out, c->b.about);
+    return tamed(text_close(&out, err));
 }
 
 char *fid_statistics(const Config *use, const char *a, const Events *ev, Err *err) {

@@ -2,6 +2,7 @@
 #include "report/report.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/text_out.h"
 #include "conf/config.h"
 #include "report/html.h"
 #include "report/page.h"
@@ -140,31 +141,27 @@ static int write_page(const char *path, const char *text, size_t n, Err *err) {
 }
 
 static char *what_was_done(const Page *p, const char *path, Err *err) {
-    char *text = NULL, word[SHELL_WORD];
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    if (f) {
-        fprintf(f, "%s: written, with %d picture%s\n", path, p->pictures,
-                p->pictures == 1 ? "" : "s");
-        if (p->no_plot.kind) fprintf(f, "plots are left out: %s\n", p->no_plot.msg);
-        else if (p->left_out)
-            fprintf(f, "%d sample grids are left out: a page holds %d MB of them\n", p->left_out,
-                    EMBED_MOST >> 20);
-        if (!p->r.eval.there && p->has_model)
-            fprintf(f, "not evaluated yet: run jempp eval %s\n",
-                    shell_word(word, sizeof word, p->dir));
-        else if (!p->r.eval.there) fprintf(f, "not evaluated yet: the run has no model yet\n");
-        if (!fclose(f)) return text;
-    }
-    free(text);
-    err_set(err, ERR_MEM, "out of memory for a text");
-    return NULL;
+    char word[SHELL_WORD];
+    TextOut out;
+    if (text_open(&out, "a text", err)) return NULL;
+    FILE *f = out.f;
+    fprintf(f, "%s: written, with %d picture%s\n", path, p->pictures,
+            p->pictures == 1 ? "" : "s");
+    if (p->no_plot.kind) fprintf(f, "plots are left out: %s\n", p->no_plot.msg);
+    else if (p->left_out)
+        fprintf(f, "%d sample grids are left out: a page holds %d MB of them\n", p->left_out,
+                EMBED_MOST >> 20);
+    if (!p->r.eval.there && p->has_model)
+        fprintf(f, "not evaluated yet: run jempp eval %s\n",
+                shell_word(word, sizeof word, p->dir));
+    else if (!p->r.eval.there) fprintf(f, "not evaluated yet: the run has no model yet\n");
+    return text_close(&out, err);
 }
 
 char *report_write(const char *dir, const char *out, Err *err) {
     Page p = { .dir = dir };
     char path[RUN_PATH], best[RUN_PATH], *text = NULL, *said = NULL;
-    size_t n;
+    TextOut page;
     if (out[0] ? snprintf(path, sizeof path, "%s", out) >= (int)sizeof path &&
                      err_set(err, ERR_ARG, "%.80s...: name too long", out)
                : run_path(path, dir, RUN_REPORT, err))
@@ -175,10 +172,14 @@ char *report_write(const char *dir, const char *out, Err *err) {
     p.beside = isfinite(page_paper(&p, "acc.top1"));
     p.has_model = !run_path(best, dir, RUN_BEST, NULL) && file_exists(best);
     try_plot(&p);
-    p.out = open_memstream(&text, &n);
-    int rc = p.out ? put_page(&p, err) : -1;
-    if (!p.out || fclose(p.out)) rc = err_set(err, ERR_MEM, "out of memory for the report");
-    if (!rc && (rc = write_page(path, text, n, err)) && !out[0])
+    int rc = text_open(&page, "the report", err);
+    if (!rc) {
+        p.out = page.f;
+        rc = put_page(&p, err);
+        text = text_close(&page, err);
+        if (!text) rc = -1;
+    }
+    if (!rc && (rc = write_page(path, text, page.n, err)) && !out[0])
         err_append(err, " (--out FILE.html writes elsewhere)");
     if (!rc && !out[0] && !p.no_plot.kind) rc = report_pictures(dir, err);
     if (!rc) said = what_was_done(&p, path, err);

@@ -1,6 +1,7 @@
 // picture.c - see picture.h.
 #include "serve/picture.h"
 #include "base/rng.h"
+#include "base/text_out.h"
 #include "report/html.h"
 #include <math.h>
 #include <stdio.h>
@@ -82,19 +83,21 @@ int picture_input(float *image, const uint8_t *data, size_t n, int c, int side,
 int picture_put(JsonOut *j, const char *key, const float *images, int n, int c, int side,
                 int columns, Err *err) {
     Image im;
-    char *png, *text = NULL;
-    size_t size, length;
+    char *png;
+    size_t size;
+    TextOut out;
     if (image_grid(&im, images, n, c, side, columns, 0, 1, err)) return -1;
     const int failed = image_encode_png(&im, &png, &size, err);
     image_free(&im);
     if (failed) return -1;
-    FILE *out = open_memstream(&text, &length);
-    if (out) {
-        fputs("data:image/png;base64,", out);
-        html_base64(out, (const unsigned char *)png, size);
+    char *text = NULL;
+    if (!text_open(&out, "a picture", err)) {
+        fputs("data:image/png;base64,", out.f);
+        html_base64(out.f, (const unsigned char *)png, size);
+        text = text_close(&out, err);
     }
     free(png);
-    if (!out || fclose(out)) return err_set(err, ERR_MEM, "out of memory for a picture");
+    if (!text) return -1;
     json_put_string(j, key, text);
     free(text);
     return 0;
