@@ -4,6 +4,7 @@
 //     2e-2   Winograd: its transformed tiles and weights are rounded (1e-2 was measured)
 #include "cpu_pair.h"
 #include "window_cases.h"
+#include "dev/cpu.h"
 
 // ---- convolutions -------------------------------------------------------------------------------
 
@@ -13,6 +14,8 @@ static void conv_agrees(Pair *t, const Case *k, const char *how, double tol) {
     snprintf(what, sizeof what, "conv n%d %d-%d %dx%d k%d s%d p%d plain %d%d", k->n, k->in, k->out,
              k->h, k->w, k->size, k->stride, k->pad, k->x_plain, k->y_plain);
     ConvRun r;
+    if (cpu_of(&t->dev[1])->scratch)    // other convolutions left something there: be it NaN
+        memset(cpu_of(&t->dev[1])->scratch, 0xff, t->dev[1].scratch_bytes);
     conv_run(t, k, &r);
     for (int d = 0; how && d < 3; d++) assert_string_equal(r.c[1].how[d], how);
     same_tensor(t, r.y, k->y_plain, tol, what);
@@ -39,6 +42,20 @@ static void convolutions_of_real_shapes_agree(void **state) {
     };
     for (size_t i = 0; i < LEN(real_ones); i++)
         conv_agrees(*state, &real_ones[i], NULL, tol_of(*state, 1e-4, 2e-2));
+}
+
+// As deep in a network of small images: strides step over the whole picture, and windows reach past
+// both of its borders.
+static void convolutions_of_tiny_images_agree(void **state) {
+    static const struct {
+        int size, stride, pad;
+    } kind[] = { { 1, 1, 0 }, { 1, 2, 0 }, { 3, 1, 1 }, { 3, 2, 1 } };
+    for (int at = 0; at < 3 * 3 * 4; at++) {
+        const int side = 1 + at / 12, in = 16 << at / 4 % 3, out = at % 4 == 3 ? in : 2 * in;
+        const Case k = { 3, in, out, side, side, kind[at % 4].size, kind[at % 4].stride,
+                         kind[at % 4].pad, 0, 0 };
+        conv_agrees(*state, &k, NULL, tol_of(*state, 2e-5, 2e-2));
+    }
 }
 
 // Every size of picture up to three tiles, one image and several, odd and even numbers of blocks,
@@ -396,6 +413,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
         cmocka_unit_test(convolutions_of_real_shapes_agree),
+        cmocka_unit_test(convolutions_of_tiny_images_agree),
         cmocka_unit_test(direct_convolutions_agree_closely),
         cmocka_unit_test(stems_and_heads_agree),
         cmocka_unit_test(packed_weights_follow_the_master_copy),
@@ -414,6 +432,7 @@ int main(void) {
     const struct CMUnitTest half[] = {
         cmocka_unit_test(convolutions_of_odd_shapes_agree),
         cmocka_unit_test(convolutions_of_real_shapes_agree),
+        cmocka_unit_test(convolutions_of_tiny_images_agree),
         cmocka_unit_test(direct_convolutions_agree_closely),
         cmocka_unit_test(stems_and_heads_agree),
         cmocka_unit_test(packed_weights_follow_the_master_copy),

@@ -307,6 +307,9 @@ static void conv_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, 
     } else {
         const Primitive *w = &p->prim[DW];
         void *packed = (char *)cpu->scratch + p->packed_at;
+        // oneDNN's bf16 kernel multiplies what it does not write of its scratch by 0, if images are
+        // narrower than the filter: NaN of another convolution would get into the gradient
+        if (cpu->half && c->x.w < c->size_w) memset(cpu->scratch, 0, w->scratch);
         prim_run(dev, w, (const void *[N_MEM]){ x->p, dy->p, packed, NULL, cpu->scratch });
         reorder_run(dev, &p->unpack, packed, dw);
     }
