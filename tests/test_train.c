@@ -835,6 +835,18 @@ static void timing_of_iterations_can_be_stopped(void **state) {
     assert_true(ms[0] > 0 && ms[1] > 0);
 }
 
+static void small_images_and_large_batches_can_be_timed(void **state) {
+    (void)state;
+    Config c;
+    double ms[1];
+    config_defaults(&c);
+    strcpy(c.model, "wrn-10-1");
+    strcpy(c.device, "cpu");
+    c.batch = 1001, c.side = 4, c.stem = STEM_4X4, c.steps = 1;
+    if (!has_device("cpu")) skip();
+    OK(train_bench(&c, NULL, 1, ms, NULL, NULL, err));
+}
+
 static void another_number_of_threads_changes_round_off_alone(void **state) {
     (void)state;
     const Config c = small_run();
@@ -883,6 +895,7 @@ int main(void) {
         cmocka_unit_test(looks_from_above_begin_when_they_are_told_to),
         cmocka_unit_test(sharpness_aware_steps_can_be_every_other),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
+        cmocka_unit_test(small_images_and_large_batches_can_be_timed),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
         cmocka_unit_test(devices_take_the_same_steps),
     };

@@ -40,7 +40,11 @@ typedef struct {
 
 static int bench_open(TrainBench *b, const Config *c, Comm *ranks, const Events *ev, Err *err) {
     Config cfg = *c;
-    cfg.buffer = cfg.buffer > 1000 ? 1000 : cfg.buffer; // filling it takes time, its size none
+    NetSpec spec;
+    const int buffer = cfg.batch > 1000 ? cfg.batch : 1000;
+    if (cfg.buffer > buffer) cfg.buffer = buffer;       // filling it takes time, its size none
+    if (config_net(&spec, c, 0, 0, 0, err)) return -1;
+    if (cfg.pad >= spec.side) cfg.pad = spec.side - 1;
     DevOpts o = comm_dev(ranks, config_dev(c));
     o.events = ev;
     int rc = dev_open(&b->dev, c->device, &o, NULL, err) || random_set(&b->set, c, err);
