@@ -158,6 +158,25 @@ static void checkpoints_of_the_published_code_open(void **state) {
     snprintf(bad, sizeof bad, "/tmp/jempp-model-%d-bad.safetensors", (int)getpid());
 }
 
+static void a_number_too_large_for_16_bits_is_an_error(void **state) {
+    (void)state;
+    Model a, b;
+    Err why = { 0 };
+    OK(open_model(&a, good, err));
+    const ModelCard card = { .cfg = &a.cfg, .class_name = a.class_name, .threshold = 1.5 };
+    real *variance = a.net.state + a.net.stat[1].off + a.net.stat[1].len;
+    variance[2] = 65519;
+    OK(model_save(&a.net, a.net.w, a.net.state, &card, 1, bad, err));
+    OK(open_model(&b, bad, err));
+    model_close(&b);
+    remove(bad);
+    variance[2] = 65520;                // halfway to the next number, which there is not
+    assert_true(model_save(&a.net, a.net.w, a.net.state, &card, 1, bad, &why));
+    assert_non_null(strstr(why.msg, "running_var' has 65520 at element 2,"));
+    assert_int_equal(access(bad, F_OK), -1);
+    model_close(&a);
+}
+
 static void a_model_in_pytorchs_format_keeps_everything(void **state) {
     (void)state;
     Model a, b;
@@ -583,6 +602,7 @@ int main(void) {
         cmocka_unit_test(classes_are_found_by_name_number_and_with_commas),
         cmocka_unit_test(checkpoints_of_the_published_code_open),
         cmocka_unit_test(a_model_in_pytorchs_format_keeps_everything),
+        cmocka_unit_test(a_number_too_large_for_16_bits_is_an_error),
         cmocka_unit_test(a_model_carries_its_temperature),
         cmocka_unit_test(a_model_cannot_set_what_belongs_to_the_call),
         cmocka_unit_test(a_failed_allocation_ends_its_call_alone),

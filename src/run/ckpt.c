@@ -83,6 +83,36 @@ static void write_net(StWriter *w, Net *net, const real *p, const real *state, i
     }
 }
 
+// Larger numbers would become infinity.
+static int fits_half(Dev *dev, const char *name, const real *p, size_t n, Err *err) {
+    real *v = malloc((n + 1) * sizeof *v);
+    if (!v) return err_set(err, ERR_MEM, "out of memory for '%s'", name);
+    int rc = 0;
+    dev->be.copy_out(dev, v, p, n * sizeof *v);
+    for (size_t i = 0; !rc && i < n; i++)
+        if (!((f32_to_f16((float)v[i]) & 0x7fff) < 0x7c00))
+            rc = err_set(err, ERR_ARG,
+                         "--half: '%s' has %g at element %zu, and 16-bit numbers end at 65504: "
+                         "expected a model with 32-bit weights, without --half",
+                         name, (double)v[i], i);
+    free(v);
+    return rc;
+}
+
+static int net_fits_half(const Net *net, const real *w, const real *state, Err *err) {
+    for (int i = 0; i < net->n_par; i++)
+        if (fits_half(net->dev, net->par[i].name, w + net->par[i].off, net->par[i].len, err))
+            return -1;
+    for (int i = 0; i < 2 * net->n_stat; i++) {
+        const Stat *s = &net->stat[i / 2];
+        char name[96];
+        snprintf(name, sizeof name, "%s.running_%s", s->name, i % 2 ? "var" : "mean");
+        if (fits_half(net->dev, name, state + s->off + (i % 2 ? s->len : 0), s->len, err))
+            return -1;
+    }
+    return 0;
+}
+
 // The tensor of that name, if it has n numbers.
 static const StTensor *find_numbers(const St *st, const char *name, size_t n, Err *err) {
     const StTensor *t = st_find(st, name);
@@ -489,6 +519,7 @@ static int write_model(StWriter *out, Snapshot *s, Net *net, const real *w, cons
 int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half,
                const char *path, Err *err) {
     StWriter out = { 0 };
+    if (half && net_fits_half(net, w, state, err)) return -1;
     const int rc = write_model(&out, NULL, net, w, state, card, half, path, err);
     if (rc && out.format) st_cancel(&out);
     return rc ? rc : st_finish(&out, err);
