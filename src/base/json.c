@@ -316,6 +316,8 @@ void json_put(JsonOut *j, const char *key, const Json *v) {
     json_close(j);
 }
 
+void json_drop(JsonOut *j) { free(json_finish(j, NULL, NULL)); }
+
 char *json_finish(JsonOut *j, size_t *n, Err *err) {
     char *text = j->text;
     const size_t bytes = j->n;

@@ -54,4 +54,5 @@ void json_put(JsonOut *j, const char *key, const Json *v);             // a copy
 // The malloc'd text, *n bytes (n may be NULL) and a NUL, is the caller's; j is empty again.
 // NULL and err where something failed.
 char *json_finish(JsonOut *j, size_t *n, Err *err);
+void  json_drop(JsonOut *j);                                           // the text is not wanted
 #endif

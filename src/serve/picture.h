@@ -5,6 +5,8 @@
 #include "base/image.h"
 #include "base/json.h"
 
+enum { MAX_UPLOAD = 16 << 20 };                             // bytes of a picture
+
 typedef struct { double rotate, noise; } PictureChange;     // degrees; sd as a share of the range
 
 // image: [c][side][side] in [-1, 1]. A picture of over 50 million pixels is refused.

@@ -6,8 +6,8 @@
 #include "run/model_file.h"
 #include "serve/address.h"
 #include "serve/answer.h"
+#include "serve/picture.h"
 #include "serve/work.h"
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -8,7 +8,7 @@
 
 typedef struct Work Work;
 
-enum { MAX_UPLOAD = 16 << 20, MAX_JSON = 1 << 16 };
+enum { MAX_JSON = 1 << 16 };    // bytes of a request for samples
 
 int  work_open(Work **w, const Config *c, Runs *runs, const Http *http, Err *err);
 void work_stop(Work *w);        // ends the thread; requests that wait, and further ones, get 503
