@@ -28,7 +28,7 @@ static int make_model(void **state) {
     OK(net_alloc(&net, &dev, err));
     OK(net_init(&net, 1, err));
     const ModelCard card = { .cfg = &c, .class_name = names, .threshold = 1.5, .temperature = 0.5 };
-    OK(model_save(&net, net.w, net.state, &card, 0, good, err));
+    OK(model_save(&net, &card, 0, good, err));
     net_free(&net);
     dev_close(&dev);
     return 0;
@@ -166,12 +166,12 @@ static void a_number_too_large_for_16_bits_is_an_error(void **state) {
     const ModelCard card = { .cfg = &a.cfg, .class_name = a.class_name, .threshold = 1.5 };
     real *variance = a.net.state + a.net.stat[1].off + a.net.stat[1].len;
     variance[2] = 65519;
-    OK(model_save(&a.net, a.net.w, a.net.state, &card, 1, bad, err));
+    OK(model_save(&a.net, &card, 1, bad, err));
     OK(open_model(&b, bad, err));
     model_close(&b);
     remove(bad);
     variance[2] = 65520;                // halfway to the next number, which there is not
-    assert_true(model_save(&a.net, a.net.w, a.net.state, &card, 1, bad, &why));
+    assert_true(model_save(&a.net, &card, 1, bad, &why));
     assert_non_null(strstr(why.msg, "running_var' has 65520 at element 2,"));
     assert_int_equal(access(bad, F_OK), -1);
     model_close(&a);
@@ -184,7 +184,7 @@ static void a_model_in_pytorchs_format_keeps_everything(void **state) {
     snprintf(path, sizeof path, "%s.pt", bad);
     OK(open_model(&a, good, err));
     const ModelCard card = { .cfg = &a.cfg, .class_name = a.class_name, .threshold = 1.5 };
-    OK(model_save(&a.net, a.net.w, a.net.state, &card, 0, path, err));
+    OK(model_save(&a.net, &card, 0, path, err));
     OK(open_model(&b, path, err));
     same_weights(&a, &b);
     assert_string_equal(b.class_name[2], "owl");
@@ -202,7 +202,7 @@ static void a_model_in_pytorchs_format_keeps_everything(void **state) {
     st_close(&st);
     remove(path);
     Err why = { 0 };
-    assert_true(model_save(&a.net, a.net.w, a.net.state, &card, 0, "/tmp/model.bin", &why));
+    assert_true(model_save(&a.net, &card, 0, "/tmp/model.bin", &why));
     assert_non_null(strstr(why.msg, "ends in .safetensors, .pt, .pth or .onnx"));
     assert_int_equal(why.kind, ERR_ARG);
     model_close(&a);

@@ -286,9 +286,7 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
                              .percentile = j->percentile,
                              .temperature = j->temperature,
                              .starts = j->starts };
-    return model_save(&j->net, j->net.w, j->net.state, &card, o->cfg.half, path, &e)
-               ? api_fail(err, &e)
-               : 0;
+    return model_save(&j->net, &card, o->cfg.half, path, &e) ? api_fail(err, &e) : 0;
 }
 
 char *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {

@@ -1,8 +1,7 @@
 // ckpt.h - checkpoints (complete states, to resume a run from) and model files (to use and share).
 #ifndef CKPT_H
 #define CKPT_H
-#include "base/safetensors.h"
-#include "jem/metrics.h"
+#include "base/tensors.h"
 #include "jem/train.h"
 
 typedef struct {                    // of a checkpoint, beside the trainer's state
@@ -51,12 +50,7 @@ typedef struct {                    // of a model file, beside its weights
 
 // Weights and statistics of net (device) with their card; half: fp16. The suffix of `path` selects
 // the format: .safetensors, or PyTorch's .pt and .pth.
-int model_save(Net *net, const real *w, const real *state, const ModelCard *card, int half,
-               const char *path, Err *err);
+int model_save(Net *net, const ModelCard *card, int half, const char *path, Err *err);
 // The same as a snapshot, in full precision.
 int model_take(Snapshot *s, Net *net, const ModelCard *card, const char *path, Err *err);
-// 0 if the file has all of net's weights and statistics: checked before memory is allocated.
-int model_complete(const St *st, const Net *net, Err *err);
-// Weights and statistics by PyTorch's names, from any file that has them (ours, or a state dict).
-int model_weights(St *st, Net *net, Err *err);
 #endif

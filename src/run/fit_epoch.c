@@ -1,8 +1,10 @@
 // fit_epoch.c - the end of an epoch: validation, the best model, a picture of the replay buffer.
 #include "base/file.h"
 #include "base/image.h"
+#include "base/safetensors.h"
 #include "jem/metrics.h"
 #include "run/fit_run.h"
+#include "run/weights_file.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

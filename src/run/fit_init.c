@@ -2,6 +2,7 @@
 #include "base/text.h"
 #include "run/fit_run.h"
 #include "run/model_file.h"
+#include "run/weights_file.h"
 #include <stdio.h>
 #include <string.h>
 

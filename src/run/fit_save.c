@@ -2,6 +2,7 @@
 // run finds them.
 #include "base/file.h"
 #include "base/json.h"
+#include "base/safetensors.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "run/fit_run.h"

@@ -5,6 +5,7 @@
 #include "run/ckpt.h"
 #include "run/folder.h"
 #include "run/model_file.h"
+#include "run/weights_file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
