@@ -74,6 +74,7 @@ static void pictures_of_two_sizes_are_refused(void **state) {
     OK(source_open(&s, in_root("mixed"), &(DataOpts){ 0 }, err));
     assert_int_equal(source_read(&s, (uint32_t[]){ 1 }, 1, row, &why), -1);
     assert_non_null(strstr(why.msg, "2.png: 3 x 4, expected 4 x 4"));
+    assert_non_null(strstr(why.msg, "folder:DIR"));
     source_close(&s);
     why = (Err){ 0 };
     OK(dir_make(in_root("empty"), err));

@@ -103,6 +103,7 @@ static const OptNote FID_NOTES[] = {
       "none: two sets are compared" },
     { "seed", "seed that selects images for KID, precision and recall", NULL },
     { "force", "replace a file that is not an npz file", NULL },
+    { "side", "folder: and shapes: width and height of the images in pixels", "32" },
     { "data-dir", "folder to search first for image sets", NULL },
     { 0 },
 };
@@ -212,6 +213,8 @@ const Command command_table[] = {
                   "jempp fid runs/first cifar10                     # a run's replay buffer\n"
                   "jempp fid samples/ pictures/ --json              # two folders of pictures "
                   "of one size\n"
+                  "jempp fid samples/ folder:pictures --side 64     # pictures of any size, "
+                  "cropped and scaled\n"
                   "jempp fid samples.npz reference.npz              # arr_0, or statistics: mu "
                   "and sigma\n"
                   "jempp fid cifar10 --out cifar10.npz              # writes such statistics",

@@ -82,7 +82,7 @@ const OptRow config_rows[] = {
       "batch normalisation, or none as in JEM" },
     { "stem", T_CHOICE, AT(stem), "3x3", 0, 0, "3x3|4x4", NETS, "network",
       "first convolution; 4x4 has stride 2, so the rest costs a quarter" },
-    { "side", T_INT, AT(side), "0", 0, 256, NULL, NETS | DATA, "network",
+    { "side", T_INT, AT(side), "0", 0, 256, NULL, NETS | DATA | FID, "network",
       "width and height of images in pixels, for folder: and shapes; 0: the data set's, else 32" },
     { "channels", T_INT, AT(channels), "0", 0, 3, NULL, NETS | DATA, "network",
       "1 grey or 3 colour, for folder:; 0: the data set's, else 3" },

@@ -136,8 +136,10 @@ static int read_picture(const ImageSource *s, size_t i, uint8_t *dst, Err *err) 
     if (image_read(&im, s->path[i], 3, err)) return -1;
     int rc = 0;
     if (im.h != s->h || im.w != s->w)
-        rc = err_set(err, ERR_DATA, "%s: %d x %d, expected %d x %d as %s has", s->path[i], im.w,
-                     im.h, s->w, s->h, s->path[0]);
+        rc = err_set(err, ERR_DATA,
+                     "%s: %d x %d, expected %d x %d as %s has; folder:DIR with --side N "
+                     "crops and scales pictures",
+                     s->path[i], im.w, im.h, s->w, s->h, s->path[0]);
     for (size_t k = 0; !rc && k < 3; k++)
         for (size_t j = 0; j < plane(s); j++) dst[k * plane(s) + j] = im.p[3 * j + k];
     image_free(&im);

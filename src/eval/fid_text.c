@@ -55,6 +55,7 @@ static int open_buffer(ImageSource *s, const Comparison *c, const char *path, Er
 // the other side's images where there is no Inception Score to be had of them.
 static int open_side(FeatureSet *f, Comparison *c, const char *name, int reference, Err *err) {
     const DataOpts o = { .dir = c->use->data_dir[0] ? c->use->data_dir : NULL,
+                         .side = c->use->side,
                          .seed = (uint64_t)c->use->seed,
                          .events = c->ev };
     ImageSource s;
