@@ -154,6 +154,22 @@ expect 0 'wild.png: 2 images' sample pets --from centres --class 'cat, wild,dog'
 expect 2 '--class cow: ' sample pets --from centres --class 'dog,cow' --out wild.png
 expect 0 'classes          cat, "cat, wild", dog' info pets
 
+# ---- a run goes on with pictures that were moved, but not with others
+mv commas moved
+expect 1 "$PWD/commas: no such folder; --data folder:DIR names the place of pictures that were moved" \
+    train --resume --out pets --iterations 3
+expect 0 'warning: the learning rate rises for --warmup 1000 steps, which is more than half of the run: expected fewer' \
+    train --resume --out pets --data folder:moved --iterations 3 --threads 1
+expect 0 'pets: 4 steps' train --resume --out pets --iterations 4 --threads 1
+expect 2 'the run has data = ' train --resume --out pets --data shapes
+cp moved/dog/1.png moved/dog/6.png
+expect 1 'moved: the pictures or classes are not those that the run was trained with (found 11 images for training, 2 for' \
+    train --resume --out pets --iterations 5 --threads 1
+rm moved/dog/6.png && mv moved/dog moved/doge
+expect 1 'the pictures or classes are not those' train --resume --out pets --iterations 5 --threads 1
+mv moved/doge moved/dog
+expect 0 'pets: 5 steps' train --resume --out pets --iterations 5 --threads 1
+
 # ---- a folder never holds two draws
 expect 0 'drawn/: 10 images' sample run --from centres --out drawn/
 expect 2 'drawn/: already has 10 pictures; another --out keeps them apart, --force replaces' sample run --count 3 --steps 1 --out drawn/

@@ -84,6 +84,13 @@ int config_check(const Config *c, Err *err) {
     return check_length(c, err) || check_chains(c, err) || check_objective(c, err);
 }
 
+// Images that were moved: folder:DIR may become another folder:DIR. Whether they are the same
+// images is checked once they are read.
+static int is_moved(const OptRow *row, const char *was, const char *is) {
+    const size_t kind = strcspn(was, ":");
+    return !strcmp(row->name, "data") && was[kind] && !strncmp(was, is, kind + 1);
+}
+
 int config_same_run(const Config *old, const Config *now, Err *err) {
     for (int i = 0; i < config_n_rows; i++) {
         const OptRow *row = &config_rows[i];
@@ -91,7 +98,7 @@ int config_same_run(const Config *old, const Config *now, Err *err) {
         if (!(row->commands & CMD_TRAIN) || row->commands & MAY_CHANGE) continue;
         config_value(old, row, was, sizeof was);
         config_value(now, row, is, sizeof is);
-        if (strcmp(was, is) != 0)
+        if (strcmp(was, is) != 0 && !is_moved(row, was, is))
             return err_set(err, ERR_ARG,
                            "--resume: the run has %s = %s, found %s: a run keeps it; leave %s out, "
                            "or begin a new run in another --out",

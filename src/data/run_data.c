@@ -1,5 +1,7 @@
 // run_data.c - see run_data.h.
 #include "data/run_data.h"
+#include "base/md5.h"
+#include <string.h>
 
 DataOpts data_opts(const Config *c, const Events *ev) {
     return (DataOpts){ .dir = c->data_dir[0] ? c->data_dir : NULL,
@@ -80,6 +82,22 @@ int run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *e
 
 int new_run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err) {
     return split(c, 1, ev, train, valid, err);
+}
+
+void images_digest(char hex[33], const Set *train, const Set *valid) {
+    const Set *part[] = { train, valid };
+    Md5 md5 = md5_start();
+    for (int k = 0; k < train->classes; k++)
+        md5_add(&md5, train->class_name[k], strlen(train->class_name[k]) + 1);
+    for (int i = 0; i < 2; i++) {
+        const Set *s = part[i];
+        const uint64_t shape[] = { s->n, (uint64_t)s->c, (uint64_t)s->side };
+        md5_add(&md5, shape, sizeof shape);
+        if (!s->n) continue;
+        md5_add(&md5, s->y, s->n * sizeof *s->y);
+        md5_add(&md5, s->x, s->n * (size_t)s->c * (size_t)s->side * (size_t)s->side);
+    }
+    md5_end(&md5, hex);
 }
 
 int bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err) {

@@ -12,6 +12,8 @@ int  run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *
 // The same for a run that begins: more training or validation images than there are, where the user
 // asked for them, and a single class are refused.
 int  new_run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err);
+// MD5 of the images, labels and class names of both: a resumed run needs the same.
+void images_digest(char hex[33], const Set *train, const Set *valid);
 
 int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);
 void bytes_free(Bytes *b, Dev *dev);

@@ -94,12 +94,14 @@ static StateNumbers state_numbers(Trainer *t, const RunState *r) {
                            .diverged_in_a_row = r->diverged_in_a_row };
 }
 
-static void declare_state(StWriter *w, Trainer *t, StateNumbers *numbers, const char *options) {
+static void declare_state(StWriter *w, Trainer *t, const RunState *r, StateNumbers *numbers,
+                          const char *options) {
     for (int i = 0; i < N_NUMBERS; i++)
         if (NUMBERS[i].presence != IF_CHAINS_GROW || t->length.most)
             meta_number(w, NUMBERS[i].key, *number_at(numbers, i));
     meta_number(w, "channels", t->net.spec.channels);
     meta_number(w, "side", t->net.spec.side);
+    if (r->images[0]) st_meta_add(w, "images", r->images);
     st_meta_add(w, "format", "jempp state 1");
     st_meta_add(w, "options", options);
     st_meta_add(w, "tuning", t->dev->be.tuning(t->dev));
@@ -177,7 +179,7 @@ int ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, cons
     if (!rc) {
         s->w = st_create(s->fresh);
         s->open = 1;
-        declare_state(&s->w, t, &numbers, options);
+        declare_state(&s->w, t, r, &numbers, options);
         rc = snapshot_hold(s, t->dev, err);
     }
     if (!rc) {
@@ -282,6 +284,8 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
             read_device(st, part[i].name, t->dev, part[i].p, part[i].n, err))
             return -1;
     restore_numbers(t, r, &n);
+    const char *images = st_meta(st, "images");
+    snprintf(r->images, sizeof r->images, "%s", images ? images : "");
     return dev_check(t->dev, err);
 }
 

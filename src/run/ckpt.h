@@ -11,6 +11,7 @@ typedef struct {                    // of a checkpoint, beside the trainer's sta
     uint64_t best_step, validated;  // validated: the step of the latest validation
     uint64_t diverged_step;         // the furthest step that it diverged at
     int      diverged_in_a_row;     // without a new checkpoint beyond that step
+    char     images[33];            // images_digest of a user's own images; "": not known
 } RunState;
 
 // A file whose content is complete in the host's memory, so that a thread can write it while

@@ -160,10 +160,17 @@ static int fit_loop(TrainRun *r, int *stopped, Err *err) {
 static int load_data(TrainRun *r, Err *err) {
     const Config *c = &r->cfg;
     const DataOpts o = data_opts(c, r->ev);
+    const int folder = !strncmp(c->data, "folder:", 7);
     Err none = { 0 };
+    if (c->resume && folder && !dir_exists(c->data + 7))
+        return err_set(err, ERR_IO,
+                       "%s: no such folder; --data folder:DIR names the place of pictures that "
+                       "were moved",
+                       c->data + 7);
     if (c->resume ? run_images(c, r->ev, &r->train, &r->valid, err)
                   : new_run_images(c, r->ev, &r->train, &r->valid, err))
         return -1;
+    if (strchr(c->data, ':')) images_digest(r->images, &r->train, &r->valid);
     if (strncmp(c->data, "cifar-file:", 11) == 0 ||
         set_load(&r->test, c->data, HALF_TEST, &o, &none))
         r->test.n = 0;
@@ -186,6 +193,11 @@ static void introduce(const TrainRun *r, const char *note) {
     run_say(r, "device %s: %s; %.2f GiB for activations", r->dev.be.name,
             r->dev.be.describe((Dev *)(uintptr_t)&r->dev), (double)t->mem_bytes / 0x1p30);
     run_say(r, "%s, batch %d, into %s", length, r->cfg.batch, r->out);
+    if (!(r->cfg.minutes > 0) && 2 * (uint64_t)r->cfg.warmup > r->total)
+        run_say(r,
+                "warning: the learning rate rises for --warmup %d steps, which is more than half "
+                "of the run: expected fewer, such as --warmup %" PRIu64,
+                r->cfg.warmup, r->total / 10);
     run_introduce_ranks(r);
 }
 
@@ -219,10 +231,25 @@ static int open_device(TrainRun *r, const char *tuning, Err *err) {
     return r->valid.n ? bytes_upload(&r->valid_bytes, &r->dev, &r->valid, err) : 0;
 }
 
+// A user's own images may have changed since the checkpoint. Then they are divided differently, and
+// what was held out would be trained on.
+static int check_images(const TrainRun *r, Err *err) {
+    const char *was = r->state.images;
+    if (!r->images[0] || !strcmp(was, r->images) || (!was[0] && !r->moved)) return 0;
+    return err_set(err, ERR_DATA,
+                   "--resume: %s: %s (found %zu images for training, %zu for validation); restore "
+                   "them, or begin another run: train --init %s",
+                   r->cfg.data,
+                   was[0] ? "the pictures or classes are not those that the run was trained with"
+                          : "its checkpoint is too old to tell whether these are its pictures",
+                   r->train.n, r->valid.n, r->out);
+}
+
 // What rank 0 alone does, after all have opened their devices.
 static int open_state(TrainRun *r, const char *path, Err *err) {
     Trainer *t = &r->t;
     if (r->cfg.resume ? ckpt_load(t, &r->state, path, err) : run_init_weights(r, err)) return -1;
+    if (r->cfg.resume && check_images(r, err)) return -1;
     r->writer = worker_open(err);
     return r->writer ? train_log_open(&r->log, r->out, t->step, err) : -1;
 }

@@ -29,6 +29,8 @@ typedef struct {
     int      lock;                   // its lock (run_folder_lock)
     Dev      dev;
     Set      train, valid, test;     // test.n 0: not found
+    char     images[33];             // images_digest where the user names a path; else ""
+    int      moved;                  // a resumed run has another path than its checkpoint says
     Bytes    valid_bytes;            // on the device
     Trainer  t;
     Scorer   scorer;

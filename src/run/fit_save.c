@@ -40,6 +40,7 @@ int run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err) {
     if (config_same_run(&old, &now, err)) return -1;
     r->new_length =
         now.epochs != old.epochs || now.iterations != old.iterations || now.minutes != old.minutes;
+    r->moved = strcmp(now.data, old.data) != 0;
     // these belong to this call, not to the run
     now.resume = 1;
     snprintf(now.out, sizeof now.out, "%s", r->cfg.out);
@@ -203,6 +204,7 @@ int run_save(TrainRun *r, Err *err) {
     if (worker_wait(r->writer, r->state_job, err)) return -1;
     RunState now = r->state;
     now.seconds = run_seconds(r);
+    memcpy(now.images, r->images, sizeof now.images);
     if (ckpt_take(&r->state_file, &r->t, &now, last, past ? prev : NULL, err)) return -1;
     r->state_job = worker_add(r->writer, (Job){ snapshot_write, snapshot_drop, &r->state_file });
     r->saved_step = r->t.step;
