@@ -88,6 +88,7 @@ JEMPP_API int jempp_train(const JemppOptions *o, const JemppEvents *ev, JemppTra
                           JemppErr *err);
 
 // ---- a trained model: a run folder, a safetensors file, or a checkpoint of PyTorch's (.pt, .pth)
+// One thread at a time uses a model; different models can be used by different threads.
 typedef struct Jempp Jempp;
 JEMPP_API Jempp *jempp_open(const JemppOptions *o, const char *path, JemppErr *err);
 JEMPP_API void   jempp_close(Jempp *j);
