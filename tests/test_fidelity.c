@@ -220,6 +220,25 @@ static void at_home(const char *text) {
     assert_int_equal(system(command), 0);
 }
 
+// Of many images some are compared one by one: from everywhere, and none of them twice.
+static void a_choice_of_images_is_not_the_first(void **state) {
+    (void)state;
+    enum { N = 100, SOME = 40, DIM = INCEPTION_FEATURES };
+    FeatureSet s = { .n_x = N, .x = calloc((size_t)N * DIM, sizeof *s.x) };
+    int count[N] = { 0 }, late = 0;
+    for (int i = 0; i < N; i++) s.x[i * DIM + DIM - 1] = (float)i;
+    float *x = feature_choice(&s, SOME, 1, 0, NULL);
+    assert_non_null(x);
+    for (int i = 0; i < SOME; i++) {
+        const int at = (int)x[i * DIM + DIM - 1];
+        assert_int_equal(count[at]++, 0);
+        late += at >= SOME;
+    }
+    assert_in_range(late, SOME / 3, SOME);
+    free(x);
+    free(s.x);
+}
+
 static void a_damaged_cache_is_computed_anew(void **state) {
     (void)state;
     need_cpu();
@@ -394,6 +413,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_folders_are_compared_and_the_reference_is_cached),
         cmocka_unit_test(statistics_are_written_for_other_programs),
+        cmocka_unit_test(a_choice_of_images_is_not_the_first),
         cmocka_unit_test(a_damaged_cache_is_computed_anew),
         cmocka_unit_test(a_cache_that_cannot_be_kept_says_why),
         cmocka_unit_test(statistics_are_compared_without_a_network),

@@ -109,19 +109,21 @@ static int write_cache(const FeatureSet *s, const char *path, Err *err) {
     return st_finish(&w, err);
 }
 
-// Keeps a random choice of the features: the images of a set may lie class by class.
-static int keep_some(FeatureSet *s, Err *err) {
-    if (s->n_x <= FID_REFERENCES) return 0;
-    uint32_t *row = choose_images(s->n_x, FID_REFERENCES, 0, 0, err);
-    float *x = malloc((size_t)FID_REFERENCES * DIM * sizeof *x);
-    const int rc = !row ? -1 : !x ? err_set(err, ERR_MEM, "out of memory for features") : 0;
-    for (size_t i = 0; !rc && i < FID_REFERENCES; i++)
+float *feature_choice(const FeatureSet *s, size_t n, uint64_t seed, uint32_t which, Err *err) {
+    uint32_t *row = choose_images(s->n_x, n, seed, which, err);
+    float *x = row ? malloc(n * DIM * sizeof *x + 1) : NULL;
+    if (row && !x) err_set(err, ERR_MEM, "out of memory for features");
+    for (size_t i = 0; x && i < n; i++)
         memcpy(x + i * DIM, s->x + row[i] * (size_t)DIM, DIM * sizeof *x);
     free(row);
-    if (rc) {
-        free(x);
-        return -1;
-    }
+    return x;
+}
+
+// Keeps the features of some images.
+static int keep_some(FeatureSet *s, Err *err) {
+    if (s->n_x <= FID_REFERENCES) return 0;
+    float *x = feature_choice(s, FID_REFERENCES, 0, 0, err);
+    if (!x) return -1;
     free(s->x);
     free(s->y);
     s->x = x;
@@ -214,16 +216,14 @@ int feature_statistics_write(const FeatureSet *s, const char *path, Err *err) {
 
 // ---- figures ------------------------------------------------------------------------------------
 
-static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uint64_t seed,
-                    const Events *ev, Err *err) {
+// Two sides of at most FID_REFERENCES images.
+static int pairs_of_some(FidFigures *f, const float *a, size_t n, const float *b, size_t m,
+                         uint64_t seed, const Events *ev, Err *err) {
     Kid kid;
     Prdc prdc;
-    // a choice of samples would be no better than the first: chains have no order
-    const size_t most = FID_REFERENCES, n = a->n_x < most ? a->n_x : most,
-                 m = b->n_x < most ? b->n_x : most;
     const PairOpts o = { KID_SUBSETS, PRDC_NEAREST, seed };
     const int enough = n > PRDC_NEAREST && m > PRDC_NEAREST;
-    if (compare_pairs(&kid, enough ? &prdc : NULL, a->x, n, b->x, m, DIM, &o, ev, err)) return -1;
+    if (compare_pairs(&kid, enough ? &prdc : NULL, a, n, b, m, DIM, &o, ev, err)) return -1;
     f->kid = kid.mean;
     f->kid_sd = kid.sd;
     f->kid_all = kid.all;
@@ -233,6 +233,20 @@ static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uin
     f->density = prdc.density;
     f->coverage = prdc.coverage;
     return 0;
+}
+
+static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uint64_t seed,
+                    const Events *ev, Err *err) {
+    enum { MOST = FID_REFERENCES };
+    float *some_a = a->n_x > MOST ? feature_choice(a, MOST, seed, 0, err) : NULL,
+          *some_b = b->n_x > MOST ? feature_choice(b, MOST, seed, 1, err) : NULL;
+    int rc = (a->n_x > MOST && !some_a) || (b->n_x > MOST && !some_b) ? -1 : 0;
+    if (!rc)
+        rc = pairs_of_some(f, some_a ? some_a : a->x, some_a ? MOST : a->n_x,
+                           some_b ? some_b : b->x, some_b ? MOST : b->n_x, seed, ev, err);
+    free(some_a);
+    free(some_b);
+    return rc;
 }
 
 static int score_of(FidFigures *f, const FeatureSet *s, uint64_t seed, Err *err) {

@@ -25,6 +25,9 @@ int  feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with
 // cache in the user's data folder where it has them, else computed and cached.
 int  feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, const Events *ev,
                        Err *err);
+// The features of n of its images, chosen by seed and `which`, because sets may lie class by class;
+// malloc'd, NULL with err.
+float *feature_choice(const FeatureSet *s, size_t n, uint64_t seed, uint32_t which, Err *err);
 // What that cached of n images; feature_set_free frees it, also where this failed.
 int  feature_cache_read(FeatureSet *s, const char *path, size_t n, Err *err);
 // An npz file with `mu` and `sigma`, as other programs write it.
