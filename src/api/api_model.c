@@ -4,10 +4,9 @@
 #include "base/image.h"
 #include "base/json.h"
 #include "data/image_source.h"
-#include "run/ckpt.h"
 #include "eval/eval.h"
+#include "run/ckpt.h"
 #include "run/fit.h"
-#include "jem/metrics.h"
 #include "run/model.h"
 #include "run/model_file.h"
 #include "run/onnx.h"
@@ -71,7 +70,7 @@ static int load_image(const Jempp *j, const void *data, size_t n, const char *na
     if (!p) return err_set(err, ERR_MEM, "out of memory for an image");
     const int rc = data ? picture_decode(p, data, n, name, spec->channels, spec->side, err)
                         : picture_load(p, name, spec->channels, spec->side, err);
-    for (size_t i = 0; !rc && i < dim; i++) image[i] = (float)p[i] / 127.5f - 1;
+    for (size_t i = 0; !rc && i < dim; i++) image[i] = byte_to_pixel(p[i]);
     free(p);
     return rc;
 }

@@ -7,6 +7,9 @@
 
 typedef struct { int w, h, c; uint8_t *p; } Image;      // c is 1 or 3; p: image_new, image_free
 
+// A byte as the value in [-1, 1] that networks read.
+static inline float byte_to_pixel(uint8_t v) { return (float)v / 127.5f - 1; }
+
 enum { IMAGE_MAX_SIDE = 16384 };                        // larger ones are refused before decoding
 
 int  image_new(Image *im, int w, int h, int c, Err *err);             // black

@@ -130,7 +130,7 @@ static void nearest_images(const Set *set, const float *x, size_t dim, uint32_t 
         const uint8_t *p = set->x + i * dim;
         float d = 0;
         for (size_t j = 0; j < dim; j++) {
-            const float v = x[j] - ((float)p[j] / 127.5f - 1);
+            const float v = x[j] - byte_to_pixel(p[j]);
             d += v * v;
         }
         int k = NEAREST;
@@ -152,7 +152,7 @@ static int nearest_page(const Samples *s, const Set *set, float *page) {
         for (int k = 0; k < NEAREST; k++)
             for (size_t j = 0; j < s->dim; j++)
                 page[(size_t)((k + 1) * shown + i) * s->dim + j] =
-                    (float)set->x[at[k] * s->dim + j] / 127.5f - 1;
+                    byte_to_pixel(set->x[at[k] * s->dim + j]);
     }
     return shown;
 }

@@ -2,6 +2,7 @@
 #include "run/score_many.h"
 #include "base/file.h"
 #include "base/file_kind.h"
+#include "base/image.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "data/formats.h"
@@ -127,7 +128,7 @@ static int load_batch(Bulk *b, const Source *s, size_t from, int n, Err *err) {
         if (b->why[i].kind && b->strict) return err_set(err, b->why[i].kind, "%s", b->why[i].msg);
         if (b->why[i].kind) continue;
         float *x = b->x + (size_t)readable++ * dim;
-        for (size_t k = 0; k < dim; k++) x[k] = (float)bytes[(size_t)i * dim + k] / 127.5f - 1;
+        for (size_t k = 0; k < dim; k++) x[k] = byte_to_pixel(bytes[(size_t)i * dim + k]);
     }
     if (!readable) return 0;
     return b->on ? model_logits(b->m, b->x, readable, b->logits, err)

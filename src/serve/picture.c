@@ -58,7 +58,7 @@ static void to_input(float *image, const Image *square, double noise) {
     const Rng key = { .seed = 1, .stream = RNG_EVAL };      // the same for every strength
     for (size_t k = 0; k < c; k++)
         for (size_t i = 0; i < pixels; i++) {
-            float v = (float)square->p[i * c + k] / 127.5f - 1;
+            float v = byte_to_pixel(square->p[i * c + k]);
             if (noise > 0) v += 2 * (float)noise * rng_normal(key, k * pixels + i);
             image[k * pixels + i] = fminf(fmaxf(v, -1), 1);
         }
