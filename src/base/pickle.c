@@ -1,6 +1,5 @@
 // pickle.c - see pickle.h. Python's Lib/pickletools.py describes the opcodes.
 #include "base/pickle.h"
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -320,60 +319,60 @@ static void memo_get(Parser *k, uint64_t i) {
 
 static void step(Parser *k, int op) {
     switch (op) {
-    case 0x80: {                                                            // PROTO
+    case 0x80: {                                                   // PROTO
         const uint64_t version = number(k, 1);
         if (!k->failed && (version < 2 || version > 5)) fail(k, "not of protocol 2 to 5");
         break;
     }
-    case 0x95: number(k, 8); break;                                         // FRAME
-    case '(':  push_mark(k); break;
-    case '0':                                                               // POP, also a mark
+    case 0x95: number(k, 8); break;                                // FRAME
+    case '(':  push_mark(k); break;                                // MARK
+    case '0':                                                      // POP, which takes a mark too
         if (k->marks && k->depth == floor_of(k)) k->marks--;
         else pop(k);
         break;
-    case '1':  pop_mark(k, &(size_t){ 0 }); break;
-    case '2':  push(k, top(k)); break;
-    case 'N':  push(k, node(k, PK_NONE)); break;
-    case 0x88: push_int(k, PK_BOOL, 1); break;
-    case 0x89: push_int(k, PK_BOOL, 0); break;
-    case 'J':  push_int(k, PK_INT, (int32_t)number(k, 4)); break;
-    case 'K':  push_int(k, PK_INT, (int64_t)number(k, 1)); break;
-    case 'M':  push_int(k, PK_INT, (int64_t)number(k, 2)); break;
-    case 0x8a: push_long(k, number(k, 1)); break;
-    case 0x8b: push_long(k, number(k, 4)); break;
-    case 'G':  push_float(k); break;
-    case 0x8c: push_text(k, PK_STRING, number(k, 1)); break;
-    case 'X':  push_text(k, PK_STRING, number(k, 4)); break;
-    case 0x8d: push_text(k, PK_STRING, number(k, 8)); break;
-    case 'U':  push_text(k, PK_STRING, number(k, 1)); break;                // Python 2's str
-    case 'T':  push_text(k, PK_STRING, number(k, 4)); break;
-    case 'C':  push_text(k, PK_BYTES, number(k, 1)); break;
-    case 'B':  push_text(k, PK_BYTES, number(k, 4)); break;
-    case 0x8e: push_text(k, PK_BYTES, number(k, 8)); break;
-    case ')':  push(k, node(k, PK_TUPLE)); break;
-    case 't':  gather_mark(k, PK_TUPLE); break;
-    case 0x85: gather_last(k, 1); break;
-    case 0x86: gather_last(k, 2); break;
-    case 0x87: gather_last(k, 3); break;
-    case ']':  push(k, node(k, PK_LIST)); break;
-    case 'l':  gather_mark(k, PK_LIST); break;
-    case 'a':  extend_last(k, PK_LIST, 1); break;
-    case 'e':  extend_mark(k, PK_LIST); break;
-    case '}':  push(k, node(k, PK_DICT)); break;
-    case 'd':  gather_mark(k, PK_DICT); break;
-    case 's':  extend_last(k, PK_DICT, 2); break;
-    case 'u':  extend_mark(k, PK_DICT); break;
-    case 'q':  memo_put(k, number(k, 1)); break;
-    case 'r':  memo_put(k, number(k, 4)); break;
-    case 0x94: memo_put(k, k->memos); break;
-    case 'h':  memo_get(k, number(k, 1)); break;
-    case 'j':  memo_get(k, number(k, 4)); break;
-    case 'c':  class_of_lines(k); break;
-    case 0x93: class_of_stack(k); break;
-    case 'R':  call(k, PK_CALL); break;
-    case 0x81: call(k, PK_OBJECT); break;
-    case 'b':  build(k); break;
-    case 'Q':  persistent(k); break;
+    case '1':  pop_mark(k, &(size_t){ 0 }); break;                 // POP_MARK
+    case '2':  push(k, top(k)); break;                             // DUP
+    case 'N':  push(k, node(k, PK_NONE)); break;                   // NONE
+    case 0x88: push_int(k, PK_BOOL, 1); break;                     // NEWTRUE
+    case 0x89: push_int(k, PK_BOOL, 0); break;                     // NEWFALSE
+    case 'J':  push_int(k, PK_INT, (int32_t)number(k, 4)); break;  // BININT
+    case 'K':  push_int(k, PK_INT, (int64_t)number(k, 1)); break;  // BININT1
+    case 'M':  push_int(k, PK_INT, (int64_t)number(k, 2)); break;  // BININT2
+    case 0x8a: push_long(k, number(k, 1)); break;                  // LONG1
+    case 0x8b: push_long(k, number(k, 4)); break;                  // LONG4
+    case 'G':  push_float(k); break;                               // BINFLOAT
+    case 0x8c: push_text(k, PK_STRING, number(k, 1)); break;       // SHORT_BINUNICODE
+    case 'X':  push_text(k, PK_STRING, number(k, 4)); break;       // BINUNICODE
+    case 0x8d: push_text(k, PK_STRING, number(k, 8)); break;       // BINUNICODE8
+    case 'U':  push_text(k, PK_STRING, number(k, 1)); break;       // SHORT_BINSTRING (Python 2)
+    case 'T':  push_text(k, PK_STRING, number(k, 4)); break;       // BINSTRING
+    case 'C':  push_text(k, PK_BYTES, number(k, 1)); break;        // SHORT_BINBYTES
+    case 'B':  push_text(k, PK_BYTES, number(k, 4)); break;        // BINBYTES
+    case 0x8e: push_text(k, PK_BYTES, number(k, 8)); break;        // BINBYTES8
+    case ')':  push(k, node(k, PK_TUPLE)); break;                  // EMPTY_TUPLE
+    case 't':  gather_mark(k, PK_TUPLE); break;                    // TUPLE
+    case 0x85: gather_last(k, 1); break;                           // TUPLE1
+    case 0x86: gather_last(k, 2); break;                           // TUPLE2
+    case 0x87: gather_last(k, 3); break;                           // TUPLE3
+    case ']':  push(k, node(k, PK_LIST)); break;                   // EMPTY_LIST
+    case 'l':  gather_mark(k, PK_LIST); break;                     // LIST
+    case 'a':  extend_last(k, PK_LIST, 1); break;                  // APPEND
+    case 'e':  extend_mark(k, PK_LIST); break;                     // APPENDS
+    case '}':  push(k, node(k, PK_DICT)); break;                   // EMPTY_DICT
+    case 'd':  gather_mark(k, PK_DICT); break;                     // DICT
+    case 's':  extend_last(k, PK_DICT, 2); break;                  // SETITEM
+    case 'u':  extend_mark(k, PK_DICT); break;                     // SETITEMS
+    case 'q':  memo_put(k, number(k, 1)); break;                   // BINPUT
+    case 'r':  memo_put(k, number(k, 4)); break;                   // LONG_BINPUT
+    case 0x94: memo_put(k, k->memos); break;                       // MEMOIZE
+    case 'h':  memo_get(k, number(k, 1)); break;                   // BINGET
+    case 'j':  memo_get(k, number(k, 4)); break;                   // LONG_BINGET
+    case 'c':  class_of_lines(k); break;                           // GLOBAL
+    case 0x93: class_of_stack(k); break;                           // STACK_GLOBAL
+    case 'R':  call(k, PK_CALL); break;                            // REDUCE
+    case 0x81: call(k, PK_OBJECT); break;                          // NEWOBJ
+    case 'b':  build(k); break;                                    // BUILD
+    case 'Q':  persistent(k); break;                               // BINPERSID
     default:
         err_set(k->err, ERR_DATA, "%s: its pickle has opcode 0x%02x at byte %zu, which is not read",
                 k->name, (unsigned)op, k->at - 1);
