@@ -1,7 +1,53 @@
-// subset.c - set_draw: a part of a set that stands for all of it. See data.h.
+// subset.c - parts of a set: images by number, a validation split, and a part that stands for all
+// of it. See data.h.
 #include "base/rng.h"
 #include "data/data.h"
 #include <stdlib.h>
+#include <string.h>
+
+int set_select(Set *dst, const Set *src, const uint32_t *index, size_t n, Err *err) {
+    *dst = *src;
+    dst->arena = (Arena){ 0 };
+    dst->n = n;
+    const size_t bytes = (size_t)src->c * (size_t)src->side * (size_t)src->side;
+    dst->x = arena_alloc(&dst->arena, n, bytes);
+    dst->y = arena_alloc(&dst->arena, n, sizeof *dst->y);
+    dst->class_name = arena_alloc(&dst->arena, (size_t)src->classes, sizeof *dst->class_name);
+    for (int i = 0; dst->class_name && i < src->classes; i++)
+        dst->class_name[i] = arena_strdup(&dst->arena, src->class_name[i]);
+    int rc = arena_ok(&dst->arena, src->name, err);
+    for (size_t i = 0; !rc && i < n; i++) {
+        if (index[i] >= src->n) {
+            rc = err_set(err, ERR_ARG, "%s: picture %u of %zu was requested", src->name, index[i],
+                         src->n);
+            break;
+        }
+        memcpy(dst->x + i * bytes, src->x + index[i] * bytes, bytes);
+        dst->y[i] = src->y[index[i]];
+    }
+    if (rc) set_free(dst);
+    return rc;
+}
+
+int set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *train, Set *valid,
+              Err *err) {
+    *train = *valid = (Set){ 0 };
+    if (n_valid >= all->n)
+        return err_set(err, ERR_ARG, "%s: %zu validation pictures leave none of %zu to train on",
+                       all->name, n_valid, all->n);
+    uint32_t *index = calloc(all->n, sizeof *index);
+    if (!index) return err_set(err, ERR_MEM, "out of memory for %s", all->name);
+    const Rng k = { seed, RNG_SPLIT, 0, 0 };
+    for (size_t i = 0; i < all->n; i++) index[i] = rng_perm(k, (uint32_t)all->n, (uint32_t)i);
+    const size_t rest = all->n - n_valid, n = limit && limit < rest ? limit : rest;
+    int rc = set_select(valid, all, index, n_valid, err);
+    if (!rc) rc = set_select(train, all, index + n_valid, n, err);
+    free(index);
+    if (rc) set_free(valid);
+    return rc;
+}
+
+// ---- a part that stands for all
 
 typedef struct {
     size_t count, take, left;            // images; drawn; remainder of the division
