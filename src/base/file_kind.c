@@ -1,6 +1,5 @@
 // file_kind.c - see file_kind.h.
 #include "base/file_kind.h"
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>

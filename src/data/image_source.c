@@ -17,7 +17,8 @@ static size_t plane(const ImageSource *s) { return (size_t)s->h * (size_t)s->w; 
 
 // ---- opening -----------------------------------------------------------------------------------
 
-void source_of_set(ImageSource *s, Set *set, const char *about) {
+// Takes over a set that was loaded.
+static void source_of_set(ImageSource *s, Set *set, const char *about) {
     *s = (ImageSource){ .n = set->n,
                         .c = set->c,
                         .h = set->side,

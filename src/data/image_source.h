@@ -19,8 +19,6 @@ typedef struct {
 // NAME: a set's training images; NAME:test: its test images; a folder with pictures of one size, or
 // with subfolders of such; FILE.npz with arr_0 [n][h][w][c] uint8.
 int  source_open(ImageSource *s, const char *name, const DataOpts *o, Err *err);
-// Takes over a set that was loaded.
-void source_of_set(ImageSource *s, Set *set, const char *about);
 // Copies images x [n][c][side][side] in [-1, 1], rounded to bytes.
 int  source_of_floats(ImageSource *s, const float *x, size_t n, int c, int side, const char *about,
                       Err *err);

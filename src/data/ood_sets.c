@@ -5,7 +5,6 @@
 #include "data/formats.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef enum { INTERP, UNIFORM, GAUSSIAN, CONSTANT, N_MADE } Made;

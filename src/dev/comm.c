@@ -8,8 +8,9 @@
 
 // ---- opening -----------------------------------------------------------------------------------
 
-// Open MPI, MPICH and its relatives, Slurm with PMIx: each says how many there are.
-int comm_ranks(void) {
+// How many ranks were started, 1 where this process is alone: Open MPI, MPICH and its relatives and
+// Slurm with PMIx each say so in their own way.
+static int comm_ranks(void) {
     static const char *const names[] = { "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                          "MV2_COMM_WORLD_SIZE" };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

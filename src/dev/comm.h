@@ -38,9 +38,8 @@ struct Comm {
     Err     err;                      // the first failure
 };
 
-// From the environment that mpirun or srun made: with how many ranks this process was started, 1
-// where it is alone, and which of them it is.
-int  comm_ranks(void);
+// Which of the ranks this process is, from the environment that mpirun or srun made; 0 where it is
+// alone.
 int  comm_own_rank(void);
 // *c is NULL where the process is alone.
 int  comm_open(Comm **c, double timeout, const Events *events, Err *err);

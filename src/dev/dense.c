@@ -3,7 +3,6 @@
 // Products are computed in tiles that stay in registers, from panels packed so that a tile reads
 // memory in order. Threads meet twice in a product, however large it is.
 #include "dev/dense.h"
-#include "base/arena.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

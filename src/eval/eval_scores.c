@@ -2,7 +2,6 @@
 #include "data/run_data.h"
 #include "eval/task.h"
 #include "base/file.h"
-#include "jem/train.h"
 #include "run/score_file.h"
 #include <math.h>
 #include <stdio.h>

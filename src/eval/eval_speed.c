@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "data/run_data.h"
 #include "eval/task.h"
-#include "jem/train.h"
 #include "run/train_bench.h"
 #include <math.h>
 #include <stdlib.h>

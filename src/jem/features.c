@@ -2,9 +2,7 @@
 #include "jem/features.h"
 #include "base/sha256.h"
 #include "base/tensors.h"
-#include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // A tensor by its name, for inception_open.

@@ -161,12 +161,23 @@ static void choose_sam(Trainer *t) {
                 t->step % (uint64_t)t->cfg.sam_every == 0;
 }
 
+// Of the next step.
+static double learning_rate(const Trainer *t) {
+    if (t->time_share < 0) return t->lr_scale * schedule_lr(&t->schedule, t->step);
+    // the schedule follows the clock, its warm-up the steps
+    Schedule s = t->schedule;
+    s.warmup = 0;
+    const double warm =
+        t->step < t->schedule.warmup ? (double)t->step / (double)t->schedule.warmup : 1;
+    return t->lr_scale * warm * schedule_lr(&s, (uint64_t)(t->time_share * (double)s.total));
+}
+
 void trainer_advance(Trainer *t) {
     choose_sam(t);
     const uint32_t draws = has_chains(t) ? replay_ready(&t->replay, t->step) : 0;
     const StepInput in = { .step = (uint32_t)t->step,
                            .drawn = t->replay.drawn,
-                           .lr = (real)trainer_lr(t),
+                           .lr = (real)learning_rate(t),
                            .first = (uint32_t)t->first,
                            .auroc = (real)t->length.auroc,
                            .chain_steps = t->chain.steps };
@@ -183,16 +194,6 @@ void trainer_chain_steps(Trainer *t, int steps) {
     t->chain.steps = steps;
     watch_first_move(t);
     trainer_forget(t);                                      // they hold the old number
-}
-
-double trainer_lr(const Trainer *t) {
-    if (t->time_share < 0) return t->lr_scale * schedule_lr(&t->schedule, t->step);
-    // the schedule follows the clock, its warm-up the steps
-    Schedule s = t->schedule;
-    s.warmup = 0;
-    const double warm =
-        t->step < t->schedule.warmup ? (double)t->step / (double)t->schedule.warmup : 1;
-    return t->lr_scale * warm * schedule_lr(&s, (uint64_t)(t->time_share * (double)s.total));
 }
 
 void trainer_seed(Trainer *t, int attempt) {
@@ -228,7 +229,8 @@ void trainer_parts(Trainer *t, StatePart part[N_STATE_PART]) {
 
 // ---- ranks -----------------------------------------------------------------------------------
 
-uint64_t trainer_checksum(Trainer *t) {
+// Differs where weights, statistics or finished chains do.
+static uint64_t checksum(Trainer *t) {
     Dev *dev = t->dev;
     uint64_t sum = dev->be.checksum(dev, t->net.w, t->net.n_w * sizeof(real));
     sum = 31 * sum + dev->be.checksum(dev, t->net.state, t->net.n_state * sizeof(real));
@@ -242,7 +244,7 @@ int trainer_same(Trainer *t, Err *err) {
     if (!c) return 0;
     struct {
         uint64_t step, sum;
-    } mine = { t->step, trainer_checksum(t) }, *all = comm_answers(c, &mine, sizeof mine);
+    } mine = { t->step, checksum(t) }, *all = comm_answers(c, &mine, sizeof mine);
     int rc = comm_check(c, err);
     for (int r = 1; !rc && r < c->size; r++)
         if (all[r].step != all[0].step || all[r].sum != all[0].sum) {

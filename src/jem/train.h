@@ -81,7 +81,6 @@ void trainer_close(Trainer *t);
 // failure, trainer_state a divergence.
 void trainer_advance(Trainer *t);
 
-double  trainer_lr(const Trainer *t);               // of the next step
 Augment trainer_augment(const Trainer *t);          // of the labelled batch
 void trainer_chain_steps(Trainer *t, int steps);     // from the next step on
 void trainer_seed(Trainer *t, int attempt);         // a new random stream for a new attempt
@@ -89,10 +88,9 @@ void trainer_seed(Trainer *t, int attempt);         // a new random stream for a
 void trainer_rows(Trainer *t, uint64_t step, int n, real *rows);
 StepState trainer_state(Trainer *t);                // waits for the device
 void trainer_forget(Trainer *t);                    // the recordings, as what they hold has changed
-// With ranks: a number that differs where weights, statistics or finished chains do; rank 0's state
-// (everything that a checkpoint holds) to all.
-uint64_t trainer_checksum(Trainer *t);
-int  trainer_same(Trainer *t, Err *err);            // 0, or an error that names a rank that differs
+// With ranks: 0 where all have the same weights, statistics and finished chains, or an error that
+// names a rank that differs; rank 0's state (everything that a checkpoint holds) to all.
+int  trainer_same(Trainer *t, Err *err);
 void trainer_broadcast(Trainer *t);
 
 // The sums after the chains' first move: the second step takes them or, where there is none, the

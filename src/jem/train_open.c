@@ -151,7 +151,7 @@ static int open_schedule(Trainer *t, Err *err) {
                               .warmup = (uint64_t)c->warmup,
                               .total = (uint64_t)llround(steps),
                               .factor = c->decay_factor };
-    if (c->minutes > 0) t->schedule.total = 1000000;        // parts of the time, see trainer_lr
+    if (c->minutes > 0) t->schedule.total = 1000000;        // parts of the time (learning_rate)
     t->time_share = c->minutes > 0 ? 0 : -1;
     return place_drops(&t->schedule, c->decay_at, c->minutes > 0 ? 1 : t->per_epoch, err);
 }

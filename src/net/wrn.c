@@ -4,7 +4,6 @@
 // adds the two, because it passes over the data anyway: s = conv2 + shortcut, y = act(norm(s)).
 #include "net/net.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct {

@@ -1,7 +1,6 @@
 // html.c - see html.h.
 #include "report/html.h"
 #include <math.h>
-#include <string.h>
 
 void html_text(FILE *f, const char *s) {
     for (; *s; s++) {

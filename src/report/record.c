@@ -2,7 +2,6 @@
 #include "report/record.h"
 #include "base/file.h"
 #include "run/folder.h"
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

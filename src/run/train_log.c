@@ -5,7 +5,6 @@
 #include "run/folder.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

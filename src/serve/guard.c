@@ -112,7 +112,7 @@ int guard_open(Guard *g, const char *host, Err *err) {
 }
 
 // Takes as long for a wrong token as for one that is nearly right.
-int same_token(const char *a, const char *b) {
+static int same_token(const char *a, const char *b) {
     const size_t n = strlen(b);
     if (strlen(a) != n) return 0;
     unsigned differ = 0;

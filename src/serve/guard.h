@@ -36,5 +36,4 @@ int is_loopback(const char *host);
 // 0, or an HTTP status with a sentence in err: a Host that is not ours (a page of others that was
 // made to point here), an Origin that is not that Host, no token. has_token: of the query.
 int guard_check(const Guard *g, const HttpRequest *r, const char *token, Err *err);
-int same_token(const char *a, const char *b);
 #endif
