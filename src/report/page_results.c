@@ -49,31 +49,28 @@ static double minutes_per_epoch(const Page *p) {
     return steps > 0 && each > 0 ? run_number(p, "seconds") / 60 * each / steps : NAN;
 }
 
-static void put_glance(Page *p) {
-    const EvalResults *e = &p->r.eval;
-    FILE *f = p->out;
-    fputs("<h2>At a glance</h2>\n<div class=wide><table><thead><tr><th>measure</th>"
-          "<th class=n>this run</th>",
-          f);
-    if (p->beside) fprintf(f, "<th class=n>paper: %s</th>", paper_label(p->system));
-    fputs("</tr></thead><tbody>\n", f);
-    for (TaskId id = 0; id < N_TASK; id++)
-        if (id < TASK_SAMPLES) put_metrics(p, id);             // the others have sections
-    put_measure(p, "FID of the replay buffer",
-                e->fid.buffer.there ? e->fid.buffer.figures.fid : NAN, 2, "", "fid.buffer.fid");
-    put_measure(p, "FID of fresh chains", e->fid.fresh.there ? e->fid.fresh.figures.fid : NAN, 2,
-                "", NULL);
-    put_measure(p, "Inception Score of the replay buffer",
-                e->fid.buffer.there ? e->fid.buffer.figures.is : NAN, 2, "", "fid.buffer.is");
-    for (int i = 0; i < e->ood.n_set; i++)
+// A table of measures: rows by put_measure, then close_measures.
+static void open_measures(Page *p) {
+    fputs("<div class=wide><table><thead><tr><th>measure</th><th class=n>this run</th>", p->out);
+    if (p->beside) fprintf(p->out, "<th class=n>paper: %s</th>", paper_label(p->system));
+    fputs("</tr></thead><tbody>\n", p->out);
+}
+
+static void close_measures(Page *p) { fputs("</tbody></table></div>\n", p->out); }
+
+static void put_ood_measures(Page *p) {
+    const OodResult *ood = &p->r.eval.ood;
+    for (int i = 0; i < ood->n_set; i++)
         for (int k = 0; k <= SCORE_MAXP; k++) {
+            const OodSet *set = &ood->set[i];
             char name[1200], measure[1200];
-            snprintf(name, sizeof name, "OOD AUROC against %s, %s", e->ood.set[i].name,
-                     score_label[k]);
-            snprintf(measure, sizeof measure, "%s:%s", score_name[k], e->ood.set[i].name);
-            if (e->ood.set[i].score[k].there)
-                put_measure(p, name, e->ood.set[i].score[k].auroc, 3, "", measure);
+            snprintf(name, sizeof name, "OOD AUROC against %s, %s", set->name, score_label[k]);
+            snprintf(measure, sizeof measure, "%s:%s", score_name[k], set->name);
+            if (set->score[k].there) put_measure(p, name, set->score[k].auroc, 3, "", measure);
         }
+}
+
+static void put_run_measures(Page *p) {
     put_measure(p, "best validation accuracy", 100 * run_number(p, "best_valid_accuracy"), 2, " %",
                 NULL);
     put_measure(p, "test accuracy at the end of training", 100 * run_number(p, "test_accuracy"), 2,
@@ -84,8 +81,11 @@ static void put_glance(Page *p) {
                 "speed.minutes_per_epoch");
     put_measure(p, "divergences (rolled back to a checkpoint)", run_number(p, "retries"), 0, "",
                 NULL);
-    fputs("</tbody></table></div>\n", f);
-    if (!p->beside) return;
+}
+
+// How this run differs from what the paper's column is about.
+static void put_paper_note(Page *p) {
+    FILE *f = p->out;
     fputs("<p class=soft>The paper's results are for WRN-28-10, its times for an unnamed GPU", f);
     if (strcmp(page_net(p), "wrn-28-10") && page_net(p)[0]) {
         fputs("; this network is ", f);
@@ -96,11 +96,42 @@ static void put_glance(Page *p) {
     fputs(".</p>\n", f);
 }
 
+static void put_glance(Page *p) {
+    const FidResult *fid = &p->r.eval.fid;
+    fputs("<h2>At a glance</h2>\n", p->out);
+    open_measures(p);
+    for (TaskId id = 0; id < N_TASK; id++)
+        if (id < TASK_SAMPLES) put_metrics(p, id);             // the others have sections
+    put_measure(p, "FID of the replay buffer", fid->buffer.there ? fid->buffer.figures.fid : NAN, 2,
+                "", "fid.buffer.fid");
+    put_measure(p, "FID of fresh chains", fid->fresh.there ? fid->fresh.figures.fid : NAN, 2, "",
+                NULL);
+    put_measure(p, "Inception Score of the replay buffer",
+                fid->buffer.there ? fid->buffer.figures.is : NAN, 2, "", "fid.buffer.is");
+    put_ood_measures(p);
+    put_run_measures(p);
+    close_measures(p);
+    if (p->beside) put_paper_note(p);
+}
+
 static int put_training(Page *p, Err *err) {
     fputs("<h2>Training</h2>\n", p->out);
     if (p->r.log.n) return page_figure(p, FIG_CURVES, err);
     fputs("<p class=soft>No log.tsv: only a model was evaluated here.</p>\n", p->out);
     return 0;
+}
+
+// One value per class, beside its name.
+static void put_per_class(Page *p, const double *value, int digits, const char *unit) {
+    const EvalResults *e = &p->r.eval;
+    fputs("<div class=options>\n", p->out);
+    for (int i = 0; i < e->n_class; i++) {
+        fputs("<div>", p->out);
+        html_text(p->out, e->class_name[i]);
+        if (isfinite(value[i])) fprintf(p->out, " <b>%.*f%s</b>", digits, value[i], unit);
+        fputs("</div>\n", p->out);
+    }
+    fputs("</div>\n", p->out);
 }
 
 static int put_accuracy(Page *p, Err *err) {
@@ -113,15 +144,7 @@ static int put_accuracy(Page *p, Err *err) {
     if (e->acc.refine > 0) fprintf(f, ", refined by %.0f steps", e->acc.refine);
     fputs("</p>\n", f);
     if (page_figure(p, FIG_CONFUSION, err)) return -1;
-    if (!e->acc.per_class) return 0;
-    fputs("<div class=options>\n", f);
-    for (int i = 0; i < e->n_class; i++) {
-        fputs("<div>", f);
-        html_text(f, e->class_name[i]);
-        if (isfinite(e->acc.per_class[i])) fprintf(f, " <b>%.2f %%</b>", e->acc.per_class[i]);
-        fputs("</div>\n", f);
-    }
-    fputs("</div>\n", f);
+    if (e->acc.per_class) put_per_class(p, e->acc.per_class, 2, " %");
     return 0;
 }
 
@@ -261,23 +284,14 @@ static void put_nearest(Page *p, const FidImages *of) {
 }
 
 static void put_fid_classes(Page *p, const FidImages *of, const char *what) {
-    const EvalResults *e = &p->r.eval;
     if (!of->there || !of->per_class) return;
-    fprintf(p->out, "<p class=soft>FID by predicted class, %s:</p>\n<div class=options>\n", what);
-    for (int i = 0; i < e->n_class; i++) {
-        fputs("<div>", p->out);
-        html_text(p->out, e->class_name[i]);
-        if (isfinite(of->per_class[i])) fprintf(p->out, " <b>%.1f</b>", of->per_class[i]);
-        fputs("</div>\n", p->out);
-    }
-    fputs("</div>\n", p->out);
+    fprintf(p->out, "<p class=soft>FID by predicted class, %s:</p>\n", what);
+    put_per_class(p, of->per_class, 1, "");
 }
 
 static void put_fid(Page *p) {
     const FidResult *r = &p->r.eval.fid;
     FILE *f = p->out;
-    Metric m[MAX_METRICS];
-    const int n = results_metrics(&p->r.eval, TASK_FID, m);
     if (!r->run.there) return;
     fputs("<h2>Samples against real images</h2>\n<p class=soft>Reference: ", f);
     html_text(f, r->reference);
@@ -288,12 +302,10 @@ static void put_fid(Page *p) {
     if (r->buffer.there && r->buffer.confident < 1)
         fprintf(f, ". Of the replay buffer, the %g %% most confident images",
                 100 * r->buffer.confident);
-    fputs(".</p>\n<div class=wide><table><thead><tr><th>measure</th><th class=n>this run</th>", f);
-    if (p->beside) fprintf(f, "<th class=n>paper: %s</th>", paper_label(p->system));
-    fputs("</tr></thead><tbody>\n", f);
-    for (int i = 0; i < n; i++)
-        put_measure(p, m[i].label, m[i].value, m[i].digits, m[i].unit, m[i].measure);
-    fputs("</tbody></table></div>\n", f);
+    fputs(".</p>\n", f);
+    open_measures(p);
+    put_metrics(p, TASK_FID);
+    close_measures(p);
     put_fid_classes(p, &r->buffer, "replay buffer");
     put_fid_classes(p, &r->fresh, "fresh chains");
     fputs("<div class=grids>\n", f);
