@@ -260,14 +260,18 @@ static void a_curve_falls_and_restarts_do_not_raise_it(void **state) {
     Fixture f;
     set_up_uneven(&f);
     const Bytes set = upload(&f);
-    const double radius[] = { 0, 4 / 255.0, 8 / 255.0, 12 / 255.0 };
-    AttackPlan a = { .steps = 4, .restarts = 1, .random_start = 1 };
+    const AttackedImages of = { &set, f.y, (int)f.n };
+    CurvePlan c = { .plan = { .steps = 4, .restarts = 1, .random_start = 1 },
+                    .radius = { 0, 4 / 255.0, 8 / 255.0, 12 / 255.0 },
+                    .n = 4,
+                    .seed = 1 };
+    AttackPlan *a = &c.plan;
     double once[4], often[4], fixed[4];
-    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 4, 1, NULL, once, err));
-    a.restarts = 4;
-    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 4, 1, NULL, often, err));
-    a.random_start = 0, a.step = 0.5;             // one step leaves the ball: comes back to its rim
-    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, 4, 1, NULL, fixed, err));
+    OK(attack_curve(&f.probe, &of, &c, NULL, once, err));
+    a->restarts = 4;
+    OK(attack_curve(&f.probe, &of, &c, NULL, often, err));
+    a->random_start = 0, a->step = 0.5;    // one step leaves the ball, and is projected to its rim
+    OK(attack_curve(&f.probe, &of, &c, NULL, fixed, err));
     assert_close(once[0], 1, 0);
     for (int i = 0; i < 4; i++) {
         assert_true(often[i] <= once[i] + 1e-9);
@@ -407,15 +411,17 @@ static void an_apgd_curve_falls_below_pgds(void **state) {
     Fixture f;
     set_up_uneven(&f);
     const Bytes set = upload(&f);
-    const double radius[] = { 0, 8 / 255.0 };
-    AttackPlan a = { .steps = 10, .restarts = 1, .random_start = 1 };
+    const AttackedImages of = { &set, f.y, (int)f.n };
+    CurvePlan c = { .plan = { .steps = 10, .restarts = 1, .random_start = 1 },
+                    .radius = { 0, 8 / 255.0 },
+                    .n = 2,
+                    .seed = 1 };
     double pgd[2], apgd[2], often[2];
-    const int n = 2;
-    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, n, 1, NULL, pgd, err));
-    a.method = METHOD_APGD;
-    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, n, 1, NULL, apgd, err));
-    a.restarts = 2;
-    OK(attack_curve(&f.probe, &set, f.y, (int)f.n, &a, "", radius, n, 1, NULL, often, err));
+    OK(attack_curve(&f.probe, &of, &c, NULL, pgd, err));
+    c.plan.method = METHOD_APGD;
+    OK(attack_curve(&f.probe, &of, &c, NULL, apgd, err));
+    c.plan.restarts = 2;
+    OK(attack_curve(&f.probe, &of, &c, NULL, often, err));
     assert_close(apgd[0], pgd[0], 0);
     assert_true(apgd[1] < apgd[0]);
     assert_true(apgd[1] <= pgd[1]);

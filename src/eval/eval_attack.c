@@ -77,7 +77,9 @@ int check_attack(Evaluation *e, Err *err) {
     while ((name = strsep(&at, ","))) {
         if (e->n_curve == MAX_CURVES)
             return err_set(err, ERR_ARG, "--attacks: more than %d", (int)MAX_CURVES);
-        if (read_curve(e, &e->curve[e->n_curve++], name, err)) return -1;
+        CurvePlan *c = &e->curve[e->n_curve];
+        c->seed = eval_seed(e) + (uint64_t)e->n_curve++;
+        if (read_curve(e, c, name, err)) return -1;
     }
     return 0;
 }
@@ -116,15 +118,14 @@ static int put_curve(Evaluation *e, AttackCurve *to, const CurvePlan *c, const d
     return 0;
 }
 
-static int run_attacks(Evaluation *e, const Bytes *set, const int *y, int n, Err *err) {
+static int run_attacks(Evaluation *e, const AttackedImages *of, Err *err) {
     double accuracy[MAX_RADII] = { 0 };
-    AttackResult r = { .n = n, .n_curve = e->n_curve };
+    AttackResult r = { .n = of->n, .n_curve = e->n_curve };
     r.curve = eval_alloc(e, (size_t)e->n_curve, sizeof *r.curve, err);
     int rc = r.curve ? need_probe(e, err) : -1;
     for (int i = 0; !rc && i < e->n_curve; i++) {
         const CurvePlan *c = &e->curve[i];
-        rc = attack_curve(&e->probe, set, y, n, &c->plan, c->name, c->radius, c->n,
-                          eval_seed(e) + (uint64_t)i, e->ev, accuracy, err);
+        rc = attack_curve(&e->probe, of, c, e->ev, accuracy, err);
         if (!rc) rc = put_curve(e, &r.curve[i], c, accuracy, err);
         if (!i) r.clean = 100 * accuracy[0];
     }
@@ -133,12 +134,13 @@ static int run_attacks(Evaluation *e, const Bytes *set, const int *y, int n, Err
 }
 
 int task_attack(Evaluation *e, Err *err) {
-    if (e->use->limit || e->n <= ATTACKED) return run_attacks(e, &e->bytes, e->test.y, e->n, err);
+    if (e->use->limit || e->n <= ATTACKED)
+        return run_attacks(e, &(AttackedImages){ &e->bytes, e->test.y, e->n }, err);
     Set some;                                            // those of --limit 1000
     Bytes bytes = { 0 };
     if (set_draw(&some, &e->test, ATTACKED, eval_seed(e), err)) return -1;
     int rc = bytes_upload(&bytes, &e->m->dev, &some, err);
-    if (!rc) rc = run_attacks(e, &bytes, some.y, ATTACKED, err);
+    if (!rc) rc = run_attacks(e, &(AttackedImages){ &bytes, some.y, ATTACKED }, err);
     bytes_free(&bytes, &e->m->dev);
     set_free(&some);
     return rc;

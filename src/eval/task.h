@@ -11,13 +11,6 @@
 enum { MAX_OOD = 16, MAX_CURVES = 8 };
 
 typedef struct {
-    char       name[16];              // "pgd-linf"
-    AttackPlan plan;
-    double     radius[MAX_RADII];
-    int        n;
-} CurvePlan;
-
-typedef struct {
     Model        *m;
     const Config *use;                // the user's options
     const Events *ev;

@@ -21,11 +21,10 @@ void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key
 
 typedef struct {
     Probe *p;
-    const Bytes *set;
-    const int *y;
-    const AttackPlan *a;
+    const AttackedImages *of;
+    const CurvePlan *plan;
+    const AttackPlan *a;              // the plan's
     const Events *ev;
-    const char *name;
     int   *alive, n_alive;            // images that nothing has broken yet
     char  *right;                     // of these, after a pass: whether it is still classified well
     float *logits;                    // of a batch
@@ -40,7 +39,7 @@ static void attack_images(Curve *c, const int *index, int n, double radius) {
         attack_climb(c->p, c->p->x, c->a, radius, c->key, c->ev);
         return;
     }
-    for (int i = 0; i < c->p->batch; i++) c->apgd.y[i] = c->y[index[i < n ? i : n - 1]];
+    for (int i = 0; i < c->p->batch; i++) c->apgd.y[i] = c->of->y[index[i < n ? i : n - 1]];
     apgd_run(&c->apgd, c->nth, c->a, radius, c->key, c->ev);
 }
 
@@ -51,7 +50,7 @@ static void attack_batch(Curve *c, int from, int n, double radius) {
     const int C = p->net->spec.classes, *index = c->alive + from;
     Tensor x = p->pass.act[0];
     x.p = p->x;
-    probe_load(p, c->set, index, n, 0, c->key);
+    probe_load(p, c->of->set, index, n, 0, c->key);
     if (radius > 0 && c->a->random_start && c->a->method != METHOD_FGSM)
         be->attack_start(p->dev, &x, p->x0, attack_ball(c->a, radius), c->key, NULL);
     else be->copy(p->dev, p->x, p->x0, tensor_len(&x) * sizeof(real));
@@ -60,10 +59,10 @@ static void attack_batch(Curve *c, int from, int n, double radius) {
     eval_key.stream = RNG_EVAL;
     probe_logits(p, p->x, n, eval_key, c->logits);
     for (int i = 0; i < n; i++)
-        c->right[from + i] = argmax(c->logits + (size_t)i * (size_t)C, C) == c->y[index[i]];
+        c->right[from + i] = argmax(c->logits + (size_t)i * (size_t)C, C) == c->of->y[index[i]];
 }
 
-// More is always to go but at the end, which attack_curve tells.
+// The total is an estimate, so `more` is above 0 until the end, which attack_curve reports.
 static void tell(const Curve *c, uint64_t more, const char *text) {
     tell_progress(c->ev, c->done, c->done + more, "attacks", text);
 }
@@ -74,7 +73,7 @@ static int one_pass(Curve *c, double radius, Err *err) {
     const int B = c->p->batch;
     const uint32_t before = c->key.step;
     int first, end, rc = 0, kept = 0;
-    snprintf(text, sizeof text, "%s within %.4g", c->name, radius);
+    snprintf(text, sizeof text, "%s within %.4g", c->plan->name, radius);
     tell(c, c->to_go + 1, text);
     comm_part(c->p->comm, c->n_alive, B, &first, &end);
     for (int i = first; !rc && i < end; i += B) {
@@ -95,42 +94,48 @@ static int one_pass(Curve *c, double radius, Err *err) {
     return comm_check(c->p->comm, err);
 }
 
-int attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a,
-                 const char *name, const double *radius, int n_radius, uint64_t seed,
-                 const Events *ev, double *accuracy, Err *err) {
+static int open_curve(Curve *c, Err *err) {
+    const size_t n = (size_t)c->of->n, C = (size_t)c->p->net->spec.classes;
+    c->alive = malloc(n * sizeof *c->alive);
+    c->right = malloc(n + 1);
+    c->logits = malloc((size_t)c->p->batch * C * sizeof *c->logits);
+    if (!c->alive || !c->right || !c->logits)
+        return err_set(err, ERR_MEM, "out of memory for an attack");
+    c->n_alive = c->of->n;
+    for (int i = 0; i < c->n_alive; i++) c->alive[i] = i;
+    return c->a->method == METHOD_APGD ? apgd_open(&c->apgd, c->p, err) : 0;
+}
+
+static void close_curve(Curve *c) {
+    apgd_close(&c->apgd);
+    free(c->alive);
+    free(c->right);
+    free(c->logits);
+}
+
+int attack_curve(Probe *p, const AttackedImages *of, const CurvePlan *plan, const Events *ev,
+                 double *accuracy, Err *err) {
+    const AttackPlan *a = &plan->plan;
     const int restarts = attack_restarts(a);
     const int targets = a->method == METHOD_APGD ? apgd_targets(p->net->spec.classes) : 0;
     const int passes = restarts * (1 + targets);
-    int *alive = malloc((size_t)n * sizeof *alive);
-    char *right = malloc((size_t)n + 1);
-    float *logits = malloc((size_t)p->batch * (size_t)p->net->spec.classes * sizeof *logits);
-    Curve c = { p,
-                set,
-                y,
-                a,
-                ev,
-                name,
-                .alive = alive,
-                .n_alive = n,
-                .right = right,
-                .logits = logits,
-                .key = { .seed = seed, .stream = RNG_ATTACK } };
-    int rc = alive && right && logits ? 0 : err_set(err, ERR_MEM, "out of memory for an attack");
-    if (!rc && a->method == METHOD_APGD) rc = apgd_open(&c.apgd, p, err);
-    for (int i = 0; !rc && i < n; i++) alive[i] = i;
+    Curve c = { .p = p,
+                .of = of,
+                .plan = plan,
+                .a = a,
+                .ev = ev,
+                .key = { .seed = plan->seed, .stream = RNG_ATTACK } };
+    int rc = open_curve(&c, err);
     if (!rc) rc = one_pass(&c, 0, err);
-    for (int r = 0; !rc && r < n_radius; r++) {
-        for (int k = 0; !rc && radius[r] > 0 && k < passes; k++) {
+    for (int r = 0; !rc && r < plan->n; r++) {
+        for (int k = 0; !rc && plan->radius[r] > 0 && k < passes; k++) {
             c.nth = k / restarts;
-            c.to_go = (uint64_t)c.n_alive * (uint64_t)((n_radius - r) * passes - k);
-            rc = one_pass(&c, radius[r], err);
+            c.to_go = (uint64_t)c.n_alive * (uint64_t)((plan->n - r) * passes - k);
+            rc = one_pass(&c, plan->radius[r], err);
         }
-        accuracy[r] = (double)c.n_alive / n;
+        accuracy[r] = (double)c.n_alive / of->n;
     }
-    if (!rc) tell(&c, 0, name);
-    apgd_close(&c.apgd);
-    free(alive);
-    free(right);
-    free(logits);
+    if (!rc) tell(&c, 0, plan->name);
+    close_curve(&c);
     return rc;
 }

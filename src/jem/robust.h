@@ -9,10 +9,24 @@ enum { MAX_RADII = 64 };
 // ends early if ev says stop.
 void attack_climb(Probe *p, real *x, const AttackPlan *a, double radius, Rng key,
                   const Events *ev);
-// accuracy[i]: the share of images 0 .. n of the set (labels y) that are classified correctly, also
-// after all restarts at radius[0] .. radius[i], which rise. An image that is misclassified within a
-// smaller radius is not attacked again within a larger one. With APGD each attack is restarted.
-int  attack_curve(Probe *p, const Bytes *set, const int *y, int n, const AttackPlan *a,
-                  const char *name, const double *radius, int n_radius, uint64_t seed,
-                  const Events *ev, double *accuracy, Err *err);
+
+typedef struct {                      // images 0 .. n-1 of a set, with their labels y
+    const Bytes *set;
+    const int   *y;
+    int          n;
+} AttackedImages;
+
+typedef struct {
+    char       name[16];              // "pgd-linf"
+    AttackPlan plan;
+    double     radius[MAX_RADII];     // rising
+    int        n;                     // radii
+    uint64_t   seed;
+} CurvePlan;
+
+// accuracy[i]: the share of the images that are classified correctly, also after all restarts at
+// radius[0] .. radius[i]. An image that is misclassified within a smaller radius is not attacked
+// again within a larger one. With APGD each attack is restarted.
+int  attack_curve(Probe *p, const AttackedImages *of, const CurvePlan *plan, const Events *ev,
+                  double *accuracy, Err *err);
 #endif
