@@ -193,7 +193,8 @@ const Command command_table[] = {
                   "jempp report RUN --tensorboard",
       .examples = "jempp report runs/demo\n"
                   "jempp report runs/demo --out demo.html",
-      .names = "one run folder", .least = 1, .most = 1, .notes = REPORT_NOTES },
+      .names = "one run folder (jempp serve FOLDER compares several runs)", .least = 1, .most = 1,
+      .notes = REPORT_NOTES },
     { .name = "serve", .bit = CMD_SERVE,
       .about = "show a run, several runs or a model on a live page in the browser; JSON API",
       .synopsis = "jempp serve RUN|MODEL|FOLDER [--port N] [--host ADDRESS]",

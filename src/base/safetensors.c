@@ -48,7 +48,8 @@ static int parse_offsets(const St *st, StTensor *t, const Json *j, uint64_t data
     if (t->begin > end || end > data_bytes)
         return err_set(err, ERR_DATA,
                        "%s: tensor %s: data_offsets %" PRIu64 " to %" PRIu64
-                       ", expected within the file's %" PRIu64 " bytes of data",
+                       ", expected within the file's %" PRIu64
+                       " bytes of data (is the file complete?)",
                        st->path, t->name, t->begin, end, data_bytes);
     t->bytes = end - t->begin;
     if (st_shape_bytes(t->type, t->rank, t->shape, &need))

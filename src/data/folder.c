@@ -271,6 +271,23 @@ static int is_half(const char *dir, const char *name) {
     return found.n > 0;
 }
 
+// Beside train/ other folders of folders, such as val/, are no classes and are not read.
+static void tell_unused(const char *dir, const Events *ev) {
+    char line[700];
+    Names found;
+    if (list_names(&found, dir, is_folder, NULL)) return;
+    for (int i = 0; i < found.n; i++) {
+        const char *name = found.name[i];
+        if (!strcmp(name, "train") || !strcmp(name, "test") || !is_half(dir, name)) continue;
+        snprintf(line, sizeof line,
+                 "note: %.400s/%.80s: not used; expected train/ and test/ (validation images are "
+                 "held out of train/)",
+                 dir, name);
+        tell_line(ev, line);
+    }
+    arena_free(&found.arena);
+}
+
 static int no_folder(const char *dir, Err *err) {
     char here[PATH_MAX];
     if (*dir == '/' || !getcwd(here, sizeof here))
@@ -313,6 +330,7 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     if (!rc && p.n == 0 && !nothing)
         rc = err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
     if (!rc && !o->look_only) tell_left_out(&p, sub, o->events);
+    if (!rc && !o->look_only && has[HALF_TRAIN] && half == HALF_TRAIN) tell_unused(dir, o->events);
     if (!rc && !nothing && !o->look_only && (rc = decode_all(s, &p, o, err)) && err &&
         err->kind != ERR_MEM && !stop_asked(o->events))
         err_append(err, "; jempp data check %s lists all such pictures",
