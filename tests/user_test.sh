@@ -157,6 +157,11 @@ expect 0 'wild.png: 2 images' sample pets --from centres --class 'cat, wild,dog'
 expect 2 '--class cow: ' sample pets --from centres --class 'dog,cow' --out wild.png
 expect 0 'classes          cat, "cat, wild", dog' info pets
 
+# ---- a folder of runs is not made a run
+mkdir -p several && cp -r pets several/first
+expect 2 '--out several: expected a folder for this run alone, such as several/NAME; runs in it: first' train $net --data shapes --out several
+[ "$(ls several)" = first ] || bad "a run was begun in a folder of runs"
+
 # ---- a run goes on with pictures that were moved, but not with others
 mv commas moved
 expect 1 "$PWD/commas: no such folder; --data folder:DIR names the place of pictures that were moved" \

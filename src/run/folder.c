@@ -50,25 +50,25 @@ static int by_bytes(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-void add_runs(Err *err, const char *dir) {
+int add_runs(Err *err, const char *dir) {
     enum { MOST = 3 };
     struct dirent **entry = NULL;
     int found = 0;
-    if (!err) return;
     const int n = scandir(dir, &entry, NULL, by_bytes);
     for (int i = 0; i < n; i++) {
         char sub[RUN_PATH], record[RUN_PATH];
         const char *name = entry[i]->d_name;
         if (name[0] != '.' && !path_join(sub, sizeof sub, dir, name, NULL) &&
             !run_path(record, sub, RUN_RECORD, NULL) && file_exists(record)) {
-            if (found < MOST)
+            if (err && found < MOST)
                 err_append(err, "%s%.*s", found ? ", " : "; runs in it: ", text_whole(name, 100),
                            name);
-            if (found++ == MOST) err_append(err, ", ...");
+            if (found++ == MOST && err) err_append(err, ", ...");
         }
         free(entry[i]);
     }
     free(entry);
+    return found;
 }
 
 int no_run(const char *dir, const char *missing, Err *err) {
@@ -112,6 +112,12 @@ int run_folder_choose(char *dst, size_t n, int *made, const Config *c, Err *err)
     }
     if (c->resume && !dir_exists(dst)) return no_run(dst, names[RUN_LAST], err);
     *made = !dir_exists(dst);
+    if (!*made && !c->resume && add_runs(NULL, dst)) {
+        err_set(err, ERR_ARG, "--out %s: expected a folder for this run alone, such as %s/NAME",
+                dst, dst);
+        add_runs(err, dst);
+        return -1;
+    }
     return dir_make(dst, err);
 }
 

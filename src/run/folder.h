@@ -30,8 +30,9 @@ int is_run_sample(const char *name);                            // "step-....png
 // An error that says why `dir` is not the folder of a run: missing, a file, or without the file
 // `missing`; then the runs in it, if any. Returns -1.
 int no_run(const char *dir, const char *missing, Err *err);
-// Adds "; runs in it: a, b" to an error: the user may have named the folder above.
-void add_runs(Err *err, const char *dir);
+// Adds "; runs in it: a, b" to an error: the user may have named the folder above. Returns how
+// many there are.
+int add_runs(Err *err, const char *dir);
 // The model that `path` stands for: RUN/best.safetensors of a run folder, else `path` itself.
 int run_model_path(char dst[RUN_PATH], const char *path, Err *err);
 
