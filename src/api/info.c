@@ -219,6 +219,42 @@ static void json_file(JsonOut *j, const Info *in) {
     json_put_int(j, "chain_start_rank", m->starts.rank);
 }
 
+static void json_memory(JsonOut *j, const Info *in) {
+    json_open_object(j, "bytes");
+    json_put_uint(j, "weights", in->net.n_w * sizeof(real));
+    for (int i = 0; i < N_MODES; i++) json_put_uint(j, MODES[i].name, in->bytes[i]);
+    if (in->on_device) {
+        json_put_uint(j, "convolution_scratch", in->dev.scratch_bytes);
+        json_put_uint(j, "packed_weights", in->dev.packed_bytes);
+    }
+    json_close(j);
+}
+
+static void json_exchange(JsonOut *j, const Info *in, const Config *c) {
+    const Exchange e = exchange_of(in, c);
+    json_put_int(j, "ranks", c->ranks);
+    json_put_int(j, "batch_per_rank", in->rows);
+    json_open_object(j, "sent_bytes");
+    json_put_uint(j, "gradients", e.gradients);
+    json_put_uint(j, "chains", e.chains);
+    json_put_uint(j, "statistics", e.statistics);
+    json_close(j);
+}
+
+static void json_ops(JsonOut *j, const Net *net) {
+    json_open_array(j, "ops");
+    for (int i = 0; i < net->n_op; i++) {
+        char what[64];
+        op_describe(net, &net->op[i], what, sizeof what);
+        json_open_object(j, NULL);
+        json_put_string(j, "op", what);
+        json_put_uint(j, "parameters", op_parameters(net, &net->op[i]));
+        json_put_uint(j, "macs", op_macs(net, &net->op[i]));
+        json_close(j);
+    }
+    json_close(j);
+}
+
 static char *as_json(const Info *in, const Config *c, Err *err) {
     const Net *net = &in->net;
     JsonOut j = { .indent = 2 };
@@ -234,36 +270,10 @@ static char *as_json(const Info *in, const Config *c, Err *err) {
     json_put_uint(&j, "macs", net_macs(net));
     json_put_int(&j, "batch", c->batch);
     json_put_string(&j, "device", in->on_device ? in->device : NULL);
-    json_open_object(&j, "bytes");
-    json_put_uint(&j, "weights", net->n_w * sizeof(real));
-    for (int i = 0; i < N_MODES; i++) json_put_uint(&j, MODES[i].name, in->bytes[i]);
-    if (in->on_device) {
-        json_put_uint(&j, "convolution_scratch", in->dev.scratch_bytes);
-        json_put_uint(&j, "packed_weights", in->dev.packed_bytes);
-    }
-    json_close(&j);
-    if (c->ranks) {
-        const Exchange e = exchange_of(in, c);
-        json_put_int(&j, "ranks", c->ranks);
-        json_put_int(&j, "batch_per_rank", in->rows);
-        json_open_object(&j, "sent_bytes");
-        json_put_uint(&j, "gradients", e.gradients);
-        json_put_uint(&j, "chains", e.chains);
-        json_put_uint(&j, "statistics", e.statistics);
-        json_close(&j);
-    }
+    json_memory(&j, in);
+    if (c->ranks) json_exchange(&j, in, c);
     if (in->has_options) config_json(&in->record, &j);
-    json_open_array(&j, "ops");
-    for (int i = 0; i < net->n_op; i++) {
-        char what[64];
-        op_describe(net, &net->op[i], what, sizeof what);
-        json_open_object(&j, NULL);
-        json_put_string(&j, "op", what);
-        json_put_uint(&j, "parameters", op_parameters(net, &net->op[i]));
-        json_put_uint(&j, "macs", op_macs(net, &net->op[i]));
-        json_close(&j);
-    }
-    json_close(&j);
+    json_ops(&j, net);
     json_close(&j);
     return json_finish(&j, NULL, err);
 }
