@@ -1,5 +1,5 @@
 // plot_cairo.c - draws plot.h's figures: the module jempp-plot.so. The only user of cairo.
-#include "base/plot.h"
+#include "base/plot_axis.h"
 #include <cairo/cairo-svg.h>
 #include <math.h>
 #include <stdint.h>
@@ -56,7 +56,7 @@ static double width_of(cairo_t *c, const char *s) {
     return e.x_advance;
 }
 
-// As much of s as `room` has place for, with "..." where that is not all; whole characters.
+// s, cut behind a whole character and with "..." where it is wider than `room`.
 static const char *fit(cairo_t *c, const char *s, double room, char dst[256]) {
     int n = strlen(s) < 250 ? (int)strlen(s) : 250;
     for (int cut = s[n] != 0;; cut = 1) {
@@ -67,7 +67,8 @@ static const char *fit(cairo_t *c, const char *s, double room, char dst[256]) {
     }
 }
 
-// Text with its anchor (0 left, 0.5 middle, 1 right) at x, its baseline at y, turned by `angle`.
+// Text with its anchor (0 left, 0.5 middle, 1 right) at x and its baseline at y, rotated by `angle`
+// and shortened to `room`.
 static void text(cairo_t *c, double x, double y, const char *s, double anchor, double angle,
                  double room) {
     char cut[256];
@@ -82,76 +83,6 @@ static void text(cairo_t *c, double x, double y, const char *s, double anchor, d
 
 // ---- axes ---------------------------------------------------------------------------------
 
-typedef struct {
-    double lo, hi, step;
-} Axis;
-
-// 1, 2 or 5 times a power of ten, so that about `want` steps span the axis.
-static double nice_step(double span, int want) {
-    const double rough = span / want, p = pow(10, floor(log10(rough))), m = rough / p;
-    return p * (m < 1.5 ? 1 : m < 3.5 ? 2 : m < 7.5 ? 5 : 10);
-}
-
-static void widen(double v, double *lo, double *hi) {
-    if (!isfinite(v)) return;
-    if (v < *lo) *lo = v;
-    if (v > *hi) *hi = v;
-}
-
-// An axis over what the data spans, its ends on ticks; or over what was asked for.
-static Axis axis_over(double lo, double hi, double given_lo, double given_hi, int want) {
-    const int given = given_lo < given_hi;
-    if (given) lo = given_lo, hi = given_hi;
-    if (!(lo <= hi)) lo = 0, hi = 1;                       // nothing finite to show
-    if (!(hi - lo > 1e-9 * fmax(fabs(lo), fabs(hi)))) {    // all the same
-        const double pad = lo != 0 ? fabs(lo) / 2 : 0.5;
-        lo -= pad, hi += pad;
-    }
-    Axis a = { lo, hi, nice_step(hi - lo, want) };
-    if (!given) a.lo = floor(lo / a.step) * a.step, a.hi = ceil(hi / a.step) * a.step;
-    return a;
-}
-
-static int is_hist(const Series *s) { return s->kind == PLOT_HIST || s->kind == PLOT_BARS; }
-
-static Axis x_axis(const Panel *p) {
-    double lo = INFINITY, hi = -INFINITY;
-    for (int k = 0; k < p->n; k++)
-        for (int i = 0; i < p->series[k].n + is_hist(&p->series[k]); i++)
-            if (p->series[k].x) widen(p->series[k].x[i], &lo, &hi);
-    Axis a = axis_over(lo, hi, p->x_lo, p->x_hi, 6);
-    if (p->x_lo < p->x_hi || !(lo < hi)) return a;
-    a.lo = lo, a.hi = hi;                                  // data fills the width
-    return a;
-}
-
-static Axis y_axis(const Panel *p, int want) {
-    double lo = INFINITY, hi = -INFINITY;
-    for (int k = 0; k < p->n; k++) {
-        const Series *s = &p->series[k];
-        if (is_hist(s)) widen(0, &lo, &hi);
-        for (int i = 0; s->y && s->kind != PLOT_MARKS && i < s->n; i++) widen(s->y[i], &lo, &hi);
-    }
-    Axis a = axis_over(lo, hi, p->y_lo, p->y_hi, want);
-    if (p->y_log) a.step = fmax(1, ceil((a.hi - a.lo) / want));
-    return a;
-}
-
-static void tick_text(char dst[32], double v, double step, int is_log) {
-    if (is_log) v = pow(10, v), step = 1;
-    const double big = fmax(fabs(v), step);
-    if (fabs(v) < step / 1e6) v = 0;
-    if (big >= 1e7 || step < 1e-6) snprintf(dst, 32, "%.3g", v);
-    else snprintf(dst, 32, "%.*f", step >= 1 ? 0 : (int)ceil(-log10(step) - 1e-9), v);
-}
-
-static int n_ticks(const Axis *a) {
-    const double n = floor(a->hi / a->step + 1e-6) - ceil(a->lo / a->step - 1e-6) + 1;
-    return n >= 1 && n < 100 ? (int)n : 0;
-}
-
-static double tick_at(const Axis *a, int i) { return (ceil(a->lo / a->step - 1e-6) + i) * a->step; }
-
 static double at_x(const Box *b, const Axis *a, double v) {
     return b->x + b->w * (v - a->lo) / (a->hi - a->lo);
 }
@@ -160,27 +91,29 @@ static double at_y(const Box *b, const Axis *a, double v) {
     return b->y + b->h * (1 - (v - a->lo) / (a->hi - a->lo));
 }
 
+static void line(cairo_t *c, double x0, double y0, double x1, double y1) {
+    cairo_move_to(c, x0, y0);
+    cairo_line_to(c, x1, y1);
+    cairo_stroke(c);
+}
+
 static void draw_axes(cairo_t *c, const Panel *p, const Box *b, const Axis *x, const Axis *y) {
     char s[32];
     font(c, TICK_SIZE, 0);
     cairo_set_line_width(c, 0.7);
-    for (int i = 0; i < n_ticks(x); i++) {
-        const double v = tick_at(x, i), at = at_x(b, x, v);
+    for (int i = 0; i < axis_n_ticks(x); i++) {
+        const double v = axis_tick(x, i), at = at_x(b, x, v);
         grey(c, 0.88);
-        cairo_move_to(c, at, b->y);
-        cairo_line_to(c, at, b->y + b->h);
-        cairo_stroke(c);
-        tick_text(s, v, x->step, 0);
+        line(c, at, b->y, at, b->y + b->h);
+        axis_tick_text(s, v, x->step, 0);
         grey(c, 0.15);
         text(c, at, b->y + b->h + 16, s, 0.5, 0, 200);
     }
-    for (int i = 0; i < n_ticks(y); i++) {
-        const double v = tick_at(y, i), at = at_y(b, y, v);
+    for (int i = 0; i < axis_n_ticks(y); i++) {
+        const double v = axis_tick(y, i), at = at_y(b, y, v);
         grey(c, 0.88);
-        cairo_move_to(c, b->x, at);
-        cairo_line_to(c, b->x + b->w, at);
-        cairo_stroke(c);
-        tick_text(s, v, y->step, p->y_log);
+        line(c, b->x, at, b->x + b->w, at);
+        axis_tick_text(s, v, y->step, p->y_log);
         grey(c, 0.15);
         text(c, b->x - 6, at + 4, s, 1, 0, 200);
     }
@@ -243,7 +176,7 @@ static void marker(cairo_t *c, Ink ink, double x, double y) {
     else cairo_fill(c);
 }
 
-// Beyond some twenty points a marker now and then is enough; the lines of a panel take turns.
+// Of more than 24 points about ten have markers, at other places for each line of a panel.
 static void draw_line(cairo_t *c, const Series *s, int turn, const Box *b, const Axis *x,
                       const Axis *y) {
     int pen_down = 0, finite = 0;
@@ -325,7 +258,7 @@ static void draw_marks(cairo_t *c, const Series *s, const Box *b, const Axis *x)
 
 static Rgb shade(double v) {
     v = isfinite(v) ? fmin(fmax(v, 0), 1) : 0;
-    const Rgb d = { 0, .22, .42 };                          // a dark blue; lightness alone tells
+    const Rgb d = { 0, .22, .42 };                          // dark blue: in grey it reads the same
     const double t = sqrt(v);                               // small shares are what one looks for
     return (Rgb){ 1 - t * (1 - d.r), 1 - t * (1 - d.g), 1 - t * (1 - d.b) };
 }
@@ -359,8 +292,8 @@ static void shade_bar(cairo_t *c, const Box *b) {
     }
 }
 
-// One small picture of whole pixels a cell: many classes stay a small file.
-static void draw_cells(cairo_t *c, const Series *s, const Box *b) {
+// One small picture, each cell a square of whole pixels: many classes stay a small file.
+static void shade_cells(cairo_t *c, const Series *s, const Box *b) {
     const int n = s->n, pixels = n < 640 ? 640 / n : 1, side = n * pixels;
     cairo_surface_t *im = cairo_image_surface_create(CAIRO_FORMAT_RGB24, side, side);
     unsigned char *p = cairo_image_surface_get_data(im);
@@ -385,6 +318,11 @@ static void draw_cells(cairo_t *c, const Series *s, const Box *b) {
     cairo_paint(c);
     cairo_restore(c);
     cairo_surface_destroy(im);
+}
+
+// Percentages, where a cell has room for one.
+static void number_cells(cairo_t *c, const Series *s, const Box *b) {
+    const int n = s->n;
     const double size = b->w / n;
     for (int i = 0; size >= 18 && i < n * n; i++) {
         char percent[16];
@@ -423,9 +361,7 @@ static double legend(cairo_t *c, const Panel *p, double x, double y, double w) {
             cairo_stroke(c);
         } else {
             use_ink(c, s->ink, 1.8);
-            cairo_move_to(c, lx, mid);
-            cairo_line_to(c, lx + SAMPLE - 4, mid);
-            cairo_stroke(c);
+            line(c, lx, mid, lx + SAMPLE - 4, mid);
             if (s->kind == PLOT_LINE) marker(c, s->ink, lx + (SAMPLE - 4) / 2.0, mid);
             cairo_set_dash(c, NULL, 0, 0);
         }
@@ -447,16 +383,16 @@ static double left_margin(cairo_t *c, const Panel *p, int want) {
         for (int i = 0; i < cells->n; i++) most = fmax(most, width_of(c, p->names[i]));
         return fmin(most, NAME_ROOM) + 34;
     }
-    const Axis y = y_axis(p, want);
-    for (int i = 0; i < n_ticks(&y); i++) {
+    const Axis y = axis_y(p, want);
+    for (int i = 0; i < axis_n_ticks(&y); i++) {
         char s[32];
-        tick_text(s, tick_at(&y, i), y.step, p->y_log);
+        axis_tick_text(s, axis_tick(&y, i), y.step, p->y_log);
         most = fmax(most, width_of(c, s));
     }
     return most + (p->y_label ? 34 : 14);
 }
 
-// Below cells stand their names, slanted, and the axis's.
+// Below cells stand the names of their columns, slanted, and the label of the axis.
 static double bottom_margin(cairo_t *c, const Panel *p) {
     const Series *cells = cells_of(p);
     double most = 0;
@@ -466,50 +402,54 @@ static double bottom_margin(cairo_t *c, const Panel *p) {
     return fmin(most, NAME_ROOM) * M_SQRT1_2 + 46;
 }
 
-static int wanted_ticks(const Box *b) { return b->h < 200 ? 3 : 5; }
-
-static void draw_panel(cairo_t *c, const Panel *p, Box b, double left) {
-    const Box all = b;
+static void draw_cells(cairo_t *c, const Panel *p, const Box *b, double bottom) {
     const Series *cells = cells_of(p);
-    const double right = cells ? 78 : 18, bottom = bottom_margin(c, p);
-    b = (Box){ all.x + left, all.y + 8, all.w - left - right, all.h - bottom - 8 };
-    if (p->title) b.y += 20, b.h -= 20;
-    const double room = b.w;
-    if (p->title) {
-        font(c, TITLE_SIZE, 1);
-        grey(c, 0.05);
-        text(c, b.x, all.y + 20, p->title, 0, 0, room);
-    }
-    const double rows = legend(c, p, b.x, b.y, room);
-    b.y += rows + 4, b.h -= rows + 4;
-    if (cells) b.w = b.h = fmin(b.w, b.h);
-    const double label_x = b.x - left_margin(c, p, wanted_ticks(&all)) + 14;
+    shade_cells(c, cells, b);
+    number_cells(c, cells, b);
+    draw_frame(c, b);
+    cell_names(c, p, cells->n, b);
+    shade_bar(c, b);
     font(c, LABEL_SIZE, 0);
-    grey(c, 0.15);
-    if (p->y_label) text(c, label_x, b.y + b.h / 2, p->y_label, 0.5, -M_PI / 2, b.h + 20);
-    if (cells) {
-        draw_cells(c, cells, &b);
-        draw_frame(c, &b);
-        cell_names(c, p, cells->n, &b);
-        shade_bar(c, &b);
-        font(c, LABEL_SIZE, 0);
-        if (p->x_label) text(c, b.x + b.w / 2, b.y + b.h + bottom - 12, p->x_label, 0.5, 0, b.w);
-        return;
-    }
-    const Axis x = x_axis(p), y = y_axis(p, wanted_ticks(&all));
-    draw_axes(c, p, &b, &x, &y);
+    if (p->x_label) text(c, b->x + b->w / 2, b->y + b->h + bottom - 12, p->x_label, 0.5, 0, b->w);
+}
+
+static void draw_series(cairo_t *c, const Panel *p, const Box *b, int want) {
+    const Axis x = axis_x(p), y = axis_y(p, want);
+    draw_axes(c, p, b, &x, &y);
     for (int k = 0; k < p->n; k++) {
         const Series *s = &p->series[k];
         const double over = s->kind == PLOT_LINE ? 4 : 0;         // markers at the edge stay whole
         cairo_save(c);
-        cairo_rectangle(c, b.x - over, b.y - over, b.w + 2 * over, b.h + 2 * over);
+        cairo_rectangle(c, b->x - over, b->y - over, b->w + 2 * over, b->h + 2 * over);
         cairo_clip(c);
-        if (is_hist(s)) draw_hist(c, s, &b, &x, &y, p->y_log);
-        else if (s->kind == PLOT_MARKS) draw_marks(c, s, &b, &x);
-        else draw_line(c, s, k, &b, &x, &y);
+        if (is_hist(s)) draw_hist(c, s, b, &x, &y, p->y_log);
+        else if (s->kind == PLOT_MARKS) draw_marks(c, s, b, &x);
+        else draw_line(c, s, k, b, &x, &y);
         cairo_restore(c);
     }
-    draw_frame(c, &b);
+    draw_frame(c, b);
+}
+
+// From the top: title, legend, the plot; its label stands left of the ticks' numbers.
+static void draw_panel(cairo_t *c, const Panel *p, const Box *all, double left) {
+    const int is_cells = cells_of(p) != NULL, want = all->h < 200 ? 3 : 5;
+    const double right = is_cells ? 78 : 18, bottom = bottom_margin(c, p);
+    Box b = { all->x + left, all->y + 8, all->w - left - right, all->h - bottom - 8 };
+    if (p->title) {
+        b.y += 20, b.h -= 20;
+        font(c, TITLE_SIZE, 1);
+        grey(c, 0.05);
+        text(c, b.x, all->y + 20, p->title, 0, 0, b.w);
+    }
+    const double rows = legend(c, p, b.x, b.y, b.w);
+    b.y += rows + 4, b.h -= rows + 4;
+    if (is_cells) b.w = b.h = fmin(b.w, b.h);
+    const double label_x = b.x - left_margin(c, p, want) + 14;
+    font(c, LABEL_SIZE, 0);
+    grey(c, 0.15);
+    if (p->y_label) text(c, label_x, b.y + b.h / 2, p->y_label, 0.5, -M_PI / 2, b.h + 20);
+    if (is_cells) draw_cells(c, p, &b, bottom);
+    else draw_series(c, p, &b, want);
 }
 
 static double row_height(const Figure *f, int row) {
@@ -531,7 +471,7 @@ static void draw_figure(cairo_t *c, const Figure *f) {
     for (int r = 0; r < rows; r++) {
         const double h = f->h * row_height(f, r) / total, w = (double)f->w / f->columns;
         for (int k = 0; k < f->columns && r * f->columns + k < f->n; k++)
-            draw_panel(c, &f->panel[r * f->columns + k], (Box){ k * w, y, w, h }, left);
+            draw_panel(c, &f->panel[r * f->columns + k], &(Box){ k * w, y, w, h }, left);
         y += h;
     }
 }
