@@ -99,6 +99,9 @@ expect 0 'steer: 1 picture left out (?[31mred?.gif)' predict ../run steer
 mkdir -p set/x set/y && cp a.png set/x/1.png && cp a.png set/x/2.png && cp a.png set/y/1.png && cp a.png set/y/2.png && cp a.gif set/y
 expect 0 'set: 1 picture left out (a.gif): only' data check folder:set
 mkdir -p halves/val && cp -r set halves/train && cp -r set/x halves/val/x
+expect 2 'halves: no such folder; shells replace ~ at the beginning of a word only: expected $HOME/halves' data check 'folder:~/halves'
+expect 2 'x: no such folder; shells replace ~ at the beginning of a word only' train $net --data shapes '--out=~/x'
+[ ! -e ./~ ] || bad "a folder ~ was made"
 expect 0 'note: halves/val: not used; expected train/ and test/' data check folder:halves
 expect 2 'one name too many; expected one run folder (jempp serve FOLDER compares several runs)' report ../run ../run
 cd ..

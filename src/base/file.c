@@ -63,9 +63,18 @@ int dir_exists(const char *path) {
     return !stat(path, &s) && S_ISDIR(s.st_mode);
 }
 
+int path_tilde(const char *path, Err *err) {
+    if (strncmp(path, "~/", 2) != 0 || dir_exists("~")) return 0;
+    return err_set(err, ERR_ARG,
+                   "%s: no such folder; shells replace ~ at the beginning of a word only: expected "
+                   "$HOME/%s",
+                   path, path + 2);
+}
+
 int dir_make(const char *path, Err *err) {
     char part[4096];
     const size_t n = strlen(path);
+    if (path_tilde(path, err)) return -1;
     if (n == 0 || n >= sizeof part)
         return err_set(err, ERR_ARG, "%s: %s", path, n ? "folder name too long" : "no folder name");
     memcpy(part, path, n + 1);

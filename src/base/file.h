@@ -9,6 +9,8 @@
 int file_read(const char *path, size_t max, char **data, size_t *n, Err *err);
 int file_exists(const char *path);
 int dir_exists(const char *path);
+// A path that still has its ~/, as in --out=~/runs, is an error unless there is a folder "~".
+int path_tilde(const char *path, Err *err);
 int dir_make(const char *path, Err *err);                    // with its parents; existing is fine
 // With all that is in it, if it is there; links are removed, not followed. Nonzero: some is left.
 int dir_remove(const char *path);

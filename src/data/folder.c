@@ -290,6 +290,7 @@ static void tell_unused(const char *dir, const Events *ev) {
 
 static int no_folder(const char *dir, Err *err) {
     char here[PATH_MAX];
+    if (path_tilde(dir, err)) return -1;
     if (*dir == '/' || !getcwd(here, sizeof here))
         return err_set(err, ERR_ARG, "%s: no such folder", dir);
     return err_set(err, ERR_ARG, "%s: no such folder in %s", dir, here);
