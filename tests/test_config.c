@@ -380,7 +380,7 @@ static void presets_differ_as_the_paper_says(void **state) {
     c = defaults();
     OK(config_preset(&c, "svhn-fast", err));
     assert_string_equal(c.data, "svhn");
-    assert_true(!c.flip && c.px_loss == LOSS_BCE && c.sam == 0 && c.px_margin == 0);
+    assert_true(!c.flip && c.sam == 2 && c.px_margin == 1);
     c = defaults();
     OK(config_preset(&c, "jem", err));
     assert_true(c.clip == 0 && !c.clamp && c.noise == 0.01 && c.step_size == 1 &&
@@ -411,6 +411,9 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("adversarial = linf\n", "attack-radius");
     unfit("attack-radius = 0.5\n", "adversarial = linf or l2");
     unfit("sam-from = 0.5\n", "expected sam above 0");
+    unfit("sam-images = 8\n", "expected sam above 0");
+    unfit("sam = 2\nsam-images = 65\n", "expected at most batch = 64");
+    unfit("sam = 2\nsam-images = 8\nsteps = 1\n", "expected steps above 1");
     unfit("px-loss = bce\npx-margin = 1\n", "needs no margin");
     unfit("px = none\npyx-weight = 0\n", "nothing is learnt");
     unfit("px = none\npxy-weight = 1\n", "needs chains");

@@ -52,8 +52,9 @@ static void convolutions_of_tiny_images_agree(void **state) {
     } kind[] = { { 1, 1, 0 }, { 1, 2, 0 }, { 3, 1, 1 }, { 3, 2, 1 } };
     for (int at = 0; at < 3 * 3 * 4; at++) {
         const int side = 1 + at / 12, in = 16 << at / 4 % 3, out = at % 4 == 3 ? in : 2 * in;
-        const Case k = { 3, in, out, side, side, kind[at % 4].size, kind[at % 4].stride,
-                         kind[at % 4].pad, 0, 0 };
+        const Case k = {
+            3, in, out, side, side, kind[at % 4].size, kind[at % 4].stride, kind[at % 4].pad, 0, 0
+        };
         conv_agrees(*state, &k, NULL, tol_of(*state, 2e-5, 2e-2));
     }
 }

@@ -1,5 +1,5 @@
 // test_iterate.c - ten whole training iterations against PyTorch: JEM++, JEM, softmax, JEM++ with
-// SAM.
+// SAM, and with --sam-images.
 #include "golden.h"
 #include "jem/train.h"
 
@@ -10,13 +10,15 @@ typedef struct {
     double      lr, clip, step_size;
     int         norm, optimizer, px, steps, inner, clamp;
     double      sam;
+    int         sam_images;
 } System;
 
 static const System systems[] = {
-    { "jempp", 0.01, 0.02, 4, NORM_BATCH, OPTIM_SGD, PX_CLEAN, 3, 2, 1, 0 },
-    { "jem", 1e-4, 0, 1, NORM_NONE, OPTIM_ADAM, PX_CLEAN, 4, 1, 0, 0 },
-    { "softmax", 0.01, 0, 1, NORM_BATCH, OPTIM_SGD, PX_NONE, 0, 1, 0, 0 },
-    { "sam", 0.01, 0.02, 0.5, NORM_BATCH, OPTIM_SGD, PX_CLEAN, 3, 2, 1, 0.5 },
+    { "jempp", 0.01, 0.02, 4, NORM_BATCH, OPTIM_SGD, PX_CLEAN, 3, 2, 1, 0, 0 },
+    { "jem", 1e-4, 0, 1, NORM_NONE, OPTIM_ADAM, PX_CLEAN, 4, 1, 0, 0, 0 },
+    { "softmax", 0.01, 0, 1, NORM_BATCH, OPTIM_SGD, PX_NONE, 0, 1, 0, 0, 0 },
+    { "sam", 0.01, 0.02, 0.5, NORM_BATCH, OPTIM_SGD, PX_CLEAN, 3, 2, 1, 0.5, 0 },
+    { "few", 0.01, 0.02, 0.5, NORM_BATCH, OPTIM_SGD, PX_CLEAN, 3, 2, 1, 0.5, 4 },
 };
 
 // Any images will do: the golden file brings every batch and every chain start.
@@ -36,7 +38,7 @@ static void open_trainer(Trainer *t, Dev *dev, const System *o, St *weights) {
     c.batch = BATCH, c.buffer = SLOTS, c.norm = o->norm, c.optimizer = o->optimizer, c.px = o->px;
     c.steps = o->steps, c.inner = o->inner, c.clamp = o->clamp, c.clip = o->clip,
     c.step_size = o->step_size;
-    c.sam = o->sam;
+    c.sam = o->sam, c.sam_images = o->sam_images;
     c.weight_decay = o->optimizer == OPTIM_SGD ? 4e-4 : 0;
     some_images(&set);
     OK(trainer_open(t, dev, NULL, &c, &set, 0, err));
@@ -160,12 +162,18 @@ static void ten_sharpness_aware_iterations_equal_pytorchs(void **state) {
     check_devices(&systems[3]);
 }
 
+static void ten_that_look_at_some_images_equal_pytorchs(void **state) {
+    (void)state;
+    check_devices(&systems[4]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_iterations_of_jempp_equal_pytorchs),
         cmocka_unit_test(ten_iterations_of_jem_equal_pytorchs),
         cmocka_unit_test(ten_iterations_of_softmax_equal_pytorchs),
         cmocka_unit_test(ten_sharpness_aware_iterations_equal_pytorchs),
+        cmocka_unit_test(ten_that_look_at_some_images_equal_pytorchs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -788,31 +788,29 @@ static void a_look_from_above_changes_the_step_and_nothing_else(void **state) {
 }
 
 // Six steps of a classifier.
-static void sam_steps(double sam, double from, int every, real rows[6][N_ROW]) {
+static void sam_steps(double sam, double from, int images, real rows[6][N_ROW]) {
     real w[64];
     Config c = small_run();
-    c.px = PX_NONE, c.iterations = 6, c.sam = sam, c.sam_from = from, c.sam_every = every;
+    c.px = PX_NONE, c.iterations = 6, c.sam = sam, c.sam_from = from, c.sam_images = images;
     run_steps(&c, "ref", 1, 6, "direct", w, rows);
 }
 
-static void sharpness_aware_steps_can_be_every_other(void **state) {
+static void all_images_or_some_choose_the_direction(void **state) {
     (void)state;
     real rows[3][6][N_ROW];
-    sam_steps(0, 0, 1, rows[0]);
-    sam_steps(2, 0, 1, rows[1]);
-    sam_steps(2, 0, 2, rows[2]);
-    // a step shows in the row of the next: the first is sharpness-aware in both, the second in one
-    assert_memory_equal(rows[1], rows[2], 2 * sizeof rows[0][0]);
-    assert_true(memcmp(rows[1][2], rows[2][2], sizeof rows[1][2]) != 0);
-    assert_true(memcmp(rows[0][1], rows[2][1], sizeof rows[0][1]) != 0);
+    sam_steps(2, 0, 0, rows[0]);
+    sam_steps(2, 0, 8, rows[1]);                            // the whole batch
+    sam_steps(2, 0, 6, rows[2]);
+    assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
+    assert_true(memcmp(rows[0], rows[2], sizeof rows[0]) != 0);
 }
 
 static void looks_from_above_begin_when_they_are_told_to(void **state) {
     (void)state;
     real rows[3][6][N_ROW];
-    sam_steps(0, 0, 1, rows[0]);
-    sam_steps(2, 0.5, 1, rows[1]);
-    sam_steps(2, 0, 1, rows[2]);
+    sam_steps(0, 0, 0, rows[0]);
+    sam_steps(2, 0.5, 0, rows[1]);
+    sam_steps(2, 0, 0, rows[2]);
     // a step shows in the row of the next
     assert_memory_equal(rows[0], rows[1], 4 * sizeof rows[0][0]);
     assert_true(memcmp(rows[0][4], rows[1][4], sizeof rows[0][4]) != 0);
@@ -893,7 +891,7 @@ int main(void) {
         cmocka_unit_test(while_chains_are_behind_densities_are_unlearnt),
         cmocka_unit_test(a_look_from_above_changes_the_step_and_nothing_else),
         cmocka_unit_test(looks_from_above_begin_when_they_are_told_to),
-        cmocka_unit_test(sharpness_aware_steps_can_be_every_other),
+        cmocka_unit_test(all_images_or_some_choose_the_direction),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(small_images_and_large_batches_can_be_timed),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),

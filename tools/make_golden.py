@@ -28,7 +28,7 @@ iterate.safetensors: ten iterations from the weights w.NAME above, 8x8 pictures,
   real, clean, start     [10,6,3,8,8] U8: pictures for cross-entropy, for p(x), fresh chain starts
   y [10,6], slot [10,6], fresh [10,6]    labels; buffer slots (distinct in a row); 1: start from `start`
   buffer                 [12,3,8,8] U8: the buffer at the beginning
-  For SYSTEM = jempp, jem, softmax, sam:
+  For SYSTEM = jempp, jem, softmax, sam, few:
   SYSTEM.log             [10,4] CE(real), mean LSE(clean), mean LSE(sampled), loss; softmax: CE, 0, 0, CE
   SYSTEM.buffer          [12,3,8,8] the buffer at the end (not softmax)
   SYSTEM.sum.NAME        [2] sum and sum of squares of the weights at the end
@@ -44,6 +44,7 @@ iterate.safetensors: ten iterations from the weights w.NAME above, 8x8 pictures,
   sam:   as jempp but with moves of 0.5 times each gradient (longer ones pass kinks of the net, where single
          precision may take the other side), and the step's gradient is the one at w + 0.5 w^2 g / |w g|, g being
          the gradient at w. There statistics do not move, and the log says what was found at w.
+  few:   as sam, but g, log and statistics are of the first 4 pictures of each batch.
 """
 import copy
 import json
@@ -276,7 +277,7 @@ def sgld(net, x, K=4, s=1.0):
     return x
 
 
-def ten_iterations(out, system, net, opt, sampler, given, sam=False):
+def ten_iterations(out, system, net, opt, sampler, given, sam=False, few=BATCH):
     net.train()
     buffer, log = pixels(given["buffer"]), []
     for i in range(STEPS):
@@ -285,11 +286,11 @@ def ten_iterations(out, system, net, opt, sampler, given, sam=False):
         move_statistics(net, False)
         if sampler:
             fake = sampler(net, torch.where(fresh[:, None, None, None] == 1, start, buffer[slot]))
-            e_fake = lse(net(fake)).mean()
+            e_fake = lse(net(fake[:few])).mean()
         move_statistics(net, True)
-        loss = ce = F.cross_entropy(net(real), y)
+        loss = ce = F.cross_entropy(net(real[:few]), y[:few])
         if sampler:
-            e_real = lse(net(clean)).mean()
+            e_real = lse(net(clean[:few])).mean()
             loss = ce - (e_real - e_fake)
             buffer[slot] = fake
         log.append([float(v) for v in ((ce, e_real, e_fake, loss) if sampler else (ce, 0, 0, loss))])
@@ -325,6 +326,8 @@ def iterate_file(w):
     ten_iterations(out, "softmax", net, sgd(net), None, given)
     net = make(w)
     ten_iterations(out, "sam", net, sgd(net), lambda net, x: pyld(net, x, s=0.5), given, sam=True)
+    net = make(w)
+    ten_iterations(out, "few", net, sgd(net), lambda net, x: pyld(net, x, s=0.5), given, sam=True, few=4)
     return out
 
 
@@ -359,7 +362,7 @@ def main():
     out = iterate_file(w)
     write(os.path.join(folder, "iterate.safetensors"), out, meta)
     print(f"{100 * sum(clipped) / len(clipped):.1f} % of the sampling gradients were clipped")
-    for system in "jempp", "jem", "softmax", "sam":
+    for system in "jempp", "jem", "softmax", "sam", "few":
         print(system, *("%.4f" % v for v in out[f"{system}.log"][:, 3]))
 
 

@@ -121,8 +121,7 @@ static char *compare_sets(const JemppOptions *o, const Events *ev, Err *err) {
 }
 
 static char *write_statistics(const JemppOptions *o, const Events *ev, Err *err) {
-    if (o->n_file != 1)
-        err_set(err, ERR_ARG, "with --out, expected one set of images; found two");
+    if (o->n_file != 1) err_set(err, ERR_ARG, "with --out, expected one set of images; found two");
     else if (!output_statistics(o->cfg.out, o->cfg.force, err))
         return fid_statistics(&o->cfg, o->file[0], ev, err);
     return NULL;

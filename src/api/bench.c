@@ -267,7 +267,8 @@ static int measure_iterations(Bench *b, const Events *ev, Err *err) {
 // Chains run down and up without weight gradients, each update batch with them.
 static double iteration_flop(const Bench *b) {
     const int px = b->c->px, batches = px == PX_NONE ? 1 : px == PX_SHARED ? 2 : 3;
-    const double updates = b->c->sam > 0 ? batches * (1 + 1. / b->c->sam_every) : batches;
+    const int few = b->c->sam_images ? b->c->sam_images : b->c->batch;
+    const double updates = b->c->sam > 0 ? batches * (1 + (double)few / b->c->batch) : batches;
     return (px == PX_NONE ? 0 : b->c->steps) * b->whole[INPUT].work +
            updates * b->whole[WEIGHTS].work;
 }
@@ -298,8 +299,8 @@ static char *as_text(const Bench *b, Err *err) {
     const double ms = median(b->ms, b->n);
     char px[32], sam[32] = "", whole[96];
     config_value(b->c, config_row("px"), px, sizeof px);
-    if (b->c->sam > 0 && b->c->sam_every > 1)
-        snprintf(sam, sizeof sam, ", SAM every %d", b->c->sam_every);
+    if (b->c->sam > 0 && b->c->sam_images)
+        snprintf(sam, sizeof sam, ", SAM by %d", b->c->sam_images);
     else if (b->c->sam > 0) snprintf(sam, sizeof sam, ", SAM");
     snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px, sam);
     fprintf(f, "%s, batch %d; %s\n\n", b->c->model, b->c->batch, b->device);

@@ -66,7 +66,7 @@ typedef struct {
     SchedKind schedule;
     int    warmup;
     double lr, momentum, weight_decay, decay_factor, ema, sam, sam_from;
-    int    sam_every;
+    int    sam_images;
     char   decay_at[64];            // fractions of the run: "1/3,2/3,5/6"
     // adversarial training
     AttackKind adversarial;

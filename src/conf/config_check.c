@@ -44,6 +44,20 @@ static int check_chains(const Config *c, Err *err) {
     return 0;
 }
 
+// In sharpness-aware steps the log is of these images, but climb and AUROC are of whole batches.
+static int check_sam_images(const Config *c, Err *err) {
+    if (c->sam <= 0)
+        return err_set(err, ERR_ARG, "sam-images = %d without SAM: expected sam above 0, as 2",
+                       c->sam_images);
+    if (c->sam_images > c->batch)
+        return err_set(err, ERR_ARG, "sam-images = %d: expected at most batch = %d", c->sam_images,
+                       c->batch);
+    if (c->px != PX_NONE && (c->steps < 2 || c->steps_max))
+        return err_set(err, ERR_ARG, "sam-images = %d: expected steps above 1, and steps-max = 0",
+                       c->sam_images);
+    return 0;
+}
+
 static int check_objective(const Config *c, Err *err) {
     if (c->pxy_weight > 0 && c->px == PX_NONE)
         return err_set(err, ERR_ARG, "pxy-weight = %g: log p(x,y) needs chains, px other than none",
@@ -57,6 +71,7 @@ static int check_objective(const Config *c, Err *err) {
     if (c->sam_from > 0 && c->sam <= 0)
         return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",
                        c->sam_from);
+    if (c->sam_images && check_sam_images(c, err)) return -1;
     if (c->adversarial == ATTACK_NONE && c->attack_radius > 0)
         return err_set(err, ERR_ARG,
                        "attack-radius = %g without an attack: expected adversarial = linf or l2",

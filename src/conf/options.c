@@ -189,8 +189,8 @@ const OptRow config_rows[] = {
       "gradient twice; 0: off" },
     { "sam-from", T_NUM, AT(sam_from), "0", 0, 1, NULL, TRAIN, "optimisation",
       "start of sharpness-aware minimisation, as a fraction of the run" },
-    { "sam-every", T_INT, AT(sam_every), "1", 1, 1000, NULL, TRAIN | BENCH, "optimisation",
-      "take one sharpness-aware step every N steps, and plain steps in between" },
+    { "sam-images", T_INT, AT(sam_images), "0", 0, 100000, NULL, TRAIN | BENCH, "optimisation",
+      "images of each batch that choose the direction in which SAM perturbs the weights; 0: all" },
 
     { "adversarial", T_CHOICE, AT(adversarial), "none", 0, 0, "none|linf|l2", TRAIN, "attacks",
       "adversarial training: PGD on the labelled images, in this norm (evaluation: --attacks)" },

@@ -95,10 +95,16 @@ static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
     pass_backward_last(p, i == t->watch.n_batch - 1 ? t->comm : NULL);
 }
 
+// With --sam-images, all that this gradient has to give a sharpness-aware step is a direction.
+static Pass *first_pass(Trainer *t, const TrainBatch *b) {
+    if (!sam_active(t) || !t->sam_rows) return b->pass;
+    return b == t->sampled ? &t->few_sampled : &t->few_real;
+}
+
 // Each rank's running statistics moved by its own part of the batch; their mean is what all keep.
 void compute_gradients(Trainer *t) {
     net_zero_grad(&t->net);
-    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, t->batch[i].pass, i);
+    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, first_pass(t, &t->batch[i]), i);
     comm_reduce(t->comm, t->dev, t->sums, N_SUMS * N_SUM, REDUCE_SUM);
     comm_reduce(t->comm, t->dev, t->net.state, t->net.n_state, REDUCE_MEAN);
     comm_wait(t->comm, t->dev);
@@ -118,8 +124,10 @@ void sam_gradients(Trainer *t) {
 
 void check_step(Trainer *t) {
     Backend *be = &t->dev->be;
+    Watch w = t->watch;
+    if (sam_active(t) && t->sam_rows) w.n = t->sam_rows * comm_size(t->comm);
     be->check_finite(t->dev, t->net.n_w, t->net.dw, t->state);
-    be->watch(t->dev, &t->watch, t->sums, t->state, t->ring);
+    be->watch(t->dev, &w, t->sums, t->state, t->ring);
 }
 
 // ---- around the step -------------------------------------------------------------------------
@@ -156,10 +164,7 @@ static double share_done(const Trainer *t) {                // of the run
     return t->time_share >= 0 ? t->time_share : (double)t->step / (double)t->schedule.total;
 }
 
-static void choose_sam(Trainer *t) {
-    t->sam_on = t->sam_keep && share_done(t) >= t->cfg.sam_from &&
-                t->step % (uint64_t)t->cfg.sam_every == 0;
-}
+static void choose_sam(Trainer *t) { t->sam_on = t->sam_keep && share_done(t) >= t->cfg.sam_from; }
 
 // Of the next step.
 static double learning_rate(const Trainer *t) {

@@ -37,8 +37,9 @@ typedef struct {
     Replay   replay;
     Chain    chain;
     ChainLength length;           // what may make chain.steps grow
-    // modes of the net; only real_pass always updates the running statistics
-    Pass     real_pass, sampled_pass, chain_pass, attack_pass, sam_pass;
+    // modes of the net; only real_pass and few_real always update the running statistics. few_*: of
+    // sam_rows images
+    Pass     real_pass, sampled_pass, chain_pass, attack_pass, sam_pass, few_real, few_sampled;
     void    *mem;                 // which these passes share
     size_t   mem_bytes;
     TrainBatch batch[MAX_BATCHES];
@@ -50,6 +51,7 @@ typedef struct {
     real    *x0;                  // on the device: images before an attack, or NULL
     real    *sam_keep;            // on the device: weights while SAM perturbs them, or NULL
     int      sam_on;              // in this step
+    int      sam_rows;            // this rank's rows that choose SAM's direction; 0: all
     StepState *state;             // on the device
     real    *sums, *ring;         // on the device: [N_SUMS][N_SUM]; [N_RING][N_ROW]
     uint64_t step;                // the next one

@@ -80,39 +80,41 @@ static int open_batches(Trainer *t, Err *err) {
     return 0;
 }
 
+// The passes share their memory, as one follows the other.
 static int open_passes(Trainer *t, Err *err) {
-    const int B = t->rows, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0;
-    if (pass_open(&t->real_pass, &t->net, B, MODE_TRAIN, err)) return -1;
-    t->mem_bytes = t->real_pass.bytes;
-    if (t->cfg.sam > 0) {
-        if (pass_open(&t->sam_pass, &t->net, B, WANT_DW, err)) return -1;
-        if (t->sam_pass.bytes > t->mem_bytes) t->mem_bytes = t->sam_pass.bytes;
-        t->sam_keep = t->dev->be.alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
-        t->sam_on = t->cfg.sam_from <= 0;
+    const int B = t->rows, few = t->sam_rows, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0,
+              chains = has_chains(t), sam = t->cfg.sam > 0,
+              attack = t->cfg.adversarial != ATTACK_NONE;
+    const struct {
+        Pass *pass;
+        int wanted, rows, mode;
+    } passes[] = {
+        { &t->real_pass, 1, B, MODE_TRAIN },
+        { &t->sampled_pass, chains, B, WANT_DW | all },
+        { &t->chain_pass, chains, B, MODE_SAMPLE | all },
+        { &t->attack_pass, attack, B, MODE_SAMPLE },
+        { &t->sam_pass, sam, B, WANT_DW },
+        { &t->few_real, few, few, MODE_TRAIN },
+        { &t->few_sampled, few && chains, few, WANT_DW | all },
+    };
+    const int n = sizeof passes / sizeof *passes;
+    for (int i = 0; i < n; i++) {
+        Pass *p = passes[i].pass;
+        if (!passes[i].wanted) continue;
+        if (pass_open(p, &t->net, passes[i].rows, passes[i].mode, err)) return -1;
+        if (t->cfg.sync_bn && pass_sync(p, t->comm, err)) return -1;
+        if (p->bytes > t->mem_bytes) t->mem_bytes = p->bytes;
     }
-    if (has_chains(t)) {
-        if (pass_open(&t->sampled_pass, &t->net, B, WANT_DW | all, err) ||
-            pass_open(&t->chain_pass, &t->net, B, MODE_SAMPLE | all, err))
-            return -1;
-        if (t->chain_pass.bytes > t->mem_bytes) t->mem_bytes = t->chain_pass.bytes;
-    }
-    if (t->cfg.adversarial != ATTACK_NONE) {
-        if (pass_open(&t->attack_pass, &t->net, B, MODE_SAMPLE, err)) return -1;
-        if (t->attack_pass.bytes > t->mem_bytes) t->mem_bytes = t->attack_pass.bytes;
-        t->x0 = t->dev->be.alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),
-                                 "images before an attack");
-    }
-    Pass *all_passes[] = { &t->real_pass, &t->sampled_pass, &t->chain_pass, &t->attack_pass,
-                           &t->sam_pass };
-    for (int i = 0; t->cfg.sync_bn && i < 5; i++)
-        if (all_passes[i]->net && pass_sync(all_passes[i], t->comm, err)) return -1;
-    t->mem = t->dev->be.alloc(t->dev, t->mem_bytes, "activations and their gradients");
+    Backend *be = &t->dev->be;
+    if (sam) t->sam_keep = be->alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
+    if (attack)
+        t->x0 = be->alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),
+                          "images before an attack");
+    t->mem = be->alloc(t->dev, t->mem_bytes, "activations and their gradients");
     if (dev_check(t->dev, err)) return -1;
-    pass_bind(&t->real_pass, t->mem);
-    if (t->sam_keep) pass_bind(&t->sam_pass, t->mem);
-    if (has_chains(t)) pass_bind(&t->sampled_pass, t->mem);
-    if (has_chains(t)) pass_bind(&t->chain_pass, t->mem);
-    if (t->x0) pass_bind(&t->attack_pass, t->mem);
+    t->sam_on = sam && t->cfg.sam_from <= 0;
+    for (int i = 0; i < n; i++)
+        if (passes[i].wanted) pass_bind(passes[i].pass, t->mem);
     return 0;
 }
 
@@ -168,6 +170,12 @@ static int divide_batch(Trainer *t, Err *err) {
         return err_set(err, ERR_ARG,
                        "batch = %d: batch normalisation needs 2 images per rank, found %d ranks",
                        t->cfg.batch, n);
+    t->sam_rows = t->cfg.sam_images / n;
+    if (t->sam_rows * n != t->cfg.sam_images || (t->sam_rows && t->sam_rows < least))
+        return err_set(err, ERR_ARG,
+                       "sam-images = %d: expected a multiple of the %d ranks, %d or more each",
+                       t->cfg.sam_images, n, least);
+    if (t->sam_rows == t->rows) t->sam_rows = 0;
     return 0;
 }
 
@@ -223,8 +231,8 @@ void trainer_close(Trainer *t) {
     if (!dev) return;
     trainer_forget(t);
     Pass *passes[] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass,
-                       &t->attack_pass };
-    for (int i = 0; i < 5; i++) pass_close(passes[i]);
+                       &t->attack_pass, &t->few_real, &t->few_sampled };
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) pass_close(passes[i]);
     if (t->comm) dev->be.free(dev, t->chains);
     for (int i = 0; i < MAX_BATCHES; i++) {
         dev->be.free(dev, t->batch[i].x);

@@ -61,14 +61,13 @@ int train_bench(const Config *c, Comm *comm, int n, double *ms, double *cpu_ms, 
                 Err *err) {
     TrainBench b = { 0 };
     int rc = bench_open(&b, c, comm, ev, err);
-    const int period = c->sam > 0 ? c->sam_every : 1; // of these, one is sharpness-aware
     for (int i = -4; !rc && i < n; i++) { // the warm-up: a device records the third step
         b.dev.be.sync(&b.dev);
         const double start = now_seconds(), cpu = cpu_seconds();
-        for (int k = 0; k < period; k++) trainer_advance(&b.t);
+        trainer_advance(&b.t);
         b.dev.be.sync(&b.dev);
-        if (i >= 0) ms[i] = 1e3 * (now_seconds() - start) / period;
-        if (i >= 0 && cpu_ms) cpu_ms[i] = 1e3 * (cpu_seconds() - cpu) / period;
+        if (i >= 0) ms[i] = 1e3 * (now_seconds() - start);
+        if (i >= 0 && cpu_ms) cpu_ms[i] = 1e3 * (cpu_seconds() - cpu);
         rc = comm_agree(comm, dev_check(&b.dev, err) || stopped(ev, err), err);
     }
     trainer_close(&b.t);
