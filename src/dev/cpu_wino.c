@@ -1,21 +1,16 @@
 // cpu_wino.c - own Winograd convolutions, 3x3 with a border of one: stride 1 (for inference also
-// without a border), and stride 2, for which oneDNN has none. Compiled once for each instruction
-// set (cpu_vec.h).
+// without a border), and stride 2, for which oneDNN has none. cpu_wino_line.h has the mathematics.
+// Compiled once for each instruction set (cpu_vec.h).
 //
-// In one dimension, four outputs of a filter of three taps follow from six products: both sides are
-// polynomials, known by their values at the points 0, a, -a, b, -b and infinity. Two taps need only
-// the last five. With stride 2, tap 1 meets the even pixels alone, taps 0 and 2 the odd ones: four
-// products and five. So a tile of 4x4 outputs takes 6x6 = 36 or 9x9 = 81 products instead of 144,
+// A tile of 4x4 outputs takes 6x6 = 36 (stride 1) or 9x9 = 81 products (stride 2) instead of 144,
 // one at each position of the transformed tile. At each position, the products over all channels
-// and many tiles are one product of matrices. The gradients are the transposed maps and cost the
-// same.
-#include "dev/cpu_vec.h"
+// and many tiles are one product of matrices: tiles are transformed in groups (tiles_in),
+// multiplied position by position (multiply) and transformed back (tiles_out). Weight gradients are
+// the transposed maps (gather instead of multiply) and cost the same.
+#include "dev/cpu_wino_line.h"
 #include <omp.h>
 
-// Kinds are constants in what is inlined.
-#define INLINE static inline __attribute__((always_inline))
-
-// A vec that is aligned: all of the scratch is.
+// A vec that is aligned, as all of the scratch is.
 typedef float reg __attribute__((vector_size(L * 4), may_alias));
 
 // Transforms are computed in fp32, products in the type of activations. A dot product of bf16 adds
@@ -26,32 +21,11 @@ enum { PAIR = 2 };
 enum { PAIR = 1 };
 #endif
 
-// What a tile reads, by stride: x (or, with stride 1, dy for dx: the same with the rotated filter);
-// dy for dx; dy for dw.
-typedef enum { X1, X2, DX2, DW1, DW2 } Kind;
-
-typedef struct {                     // a tile in one dimension
-    int in, positions;               // values read; positions they become
-    int step, before;                // from tile to tile; the first one begins before the border
-    int out;                         // values that the positions become
-} WinoTile;
-
-INLINE WinoTile tile_of(Kind k) {
-    static const WinoTile tile[] = { [X1] = { 6, 6, 4, 1, 4 },
-                                     [X2] = { 9, 9, 8, 1, 4 },
-                                     [DX2] = { 5, 9, 4, 0, 8 },
-                                     [DW1] = { 4, 6, 4, 0, 0 },
-                                     [DW2] = { 4, 9, 4, 0, 0 } };
-    return tile[k];
-}
-
 enum {
-    MOST = 9,                        // positions in one dimension
-    WEIGHTS = 6,                     // of them, those with weights of their own
-    ALL = WEIGHTS * WEIGHTS,
+    ALL = WEIGHTS * WEIGHTS,         // weights of a filter
     GROUP = 24 * PAIR,               // tiles transformed together: the cache holds their positions
-    TILES = L == 16 ? 8 : 6,         // tiles, or channels, whose sums registers hold
-    ROWS = L / 2,
+    TILES = L == 16 ? 8 : 6,         // tiles whose sums the registers hold
+    ROWS = L / 2,                    // input channels likewise, of weight gradients
     AHEAD = 4,                       // tiles by which pixels are prefetched
 };
 
@@ -59,91 +33,6 @@ enum {
 INLINE int weight_of(int position, int positions) {
     const int row = position / positions, col = position % positions;
     return (row < WEIGHTS ? row : WEIGHTS - 1) * WEIGHTS + (col < WEIGHTS ? col : WEIGHTS - 1);
-}
-
-// ---- one dimension ------------------------------------------------------------------------------
-
-// Points of about 1 whose squares are exact: the error is half that of 1 and 2.
-#define A  0.625f
-#define B  1.5f
-#define AA (A * A)
-#define BB (B * B)
-
-// Neighbours, s apart: four of them at the points a, -a, b, -b, five at infinity.
-INLINE void at_points(const vec *x, int s, vec *v, size_t sv) {
-    const vec even_a = x[3 * s] - BB * x[s], odd_a = A * x[2 * s] - A * BB * x[0];
-    const vec even_b = x[3 * s] - AA * x[s], odd_b = B * x[2 * s] - AA * B * x[0];
-    v[0] = even_a + odd_a;
-    v[sv] = even_a - odd_a;
-    v[2 * sv] = even_b + odd_b;
-    v[3 * sv] = even_b - odd_b;
-}
-
-INLINE void at_end(const vec *x, int s, vec *v) {
-    *v = x[4 * s] - (AA + BB) * x[2 * s] + AA * BB * x[0];
-}
-
-// The transpose of from_points.
-INLINE void gradient_at_points(const vec *y, int s, vec *v, size_t sv) {
-    const vec even_a = y[0] + AA * y[2 * s], odd_a = A * y[s] + A * AA * y[3 * s];
-    const vec even_b = y[0] + BB * y[2 * s], odd_b = B * y[s] + B * BB * y[3 * s];
-    v[0] = even_a + odd_a;
-    v[sv] = even_a - odd_a;
-    v[2 * sv] = even_b + odd_b;
-    v[3 * sv] = even_b - odd_b;
-}
-
-INLINE void copy(const vec *x, int s, int n, vec *v, size_t sv) {
-    for (int i = 0; i < n; i++) v[i * sv] = x[i * s];
-}
-
-INLINE void read_line(Kind k, const vec *x, int s, vec *v, size_t sv) {
-    switch (k) {
-    case X1:
-        at_end(x, s, v);             // at 0 and at infinity the same, mirrored
-        at_points(x + s, s, v + sv, sv);
-        at_end(x + s, s, v + 5 * sv);
-        break;
-    case X2:
-        at_points(x, 2 * s, v, sv);
-        at_end(x, 2 * s, v + 4 * sv);
-        copy(x + s, 2 * s, 4, v + 5 * sv, sv);
-        break;
-    case DX2:
-        at_points(x, s, v, sv);
-        at_end(x, s, v + 4 * sv);
-        copy(x, s, 4, v + 5 * sv, sv);
-        break;
-    case DW1:
-        *v = x[0];
-        gradient_at_points(x, s, v + sv, sv);
-        v[5 * sv] = x[3 * s];
-        break;
-    case DW2:
-        gradient_at_points(x, s, v, sv);
-        v[4 * sv] = x[3 * s];
-        copy(x, s, 4, v + 5 * sv, sv);
-        break;
-    }
-}
-
-INLINE void from_points(const vec *m, int s, vec y[4]) {
-    const vec sum_a = m[0] + m[s], dif_a = m[0] - m[s];
-    const vec sum_b = m[2 * s] + m[3 * s], dif_b = m[2 * s] - m[3 * s];
-    y[0] = sum_a + sum_b;
-    y[1] = A * dif_a + B * dif_b;
-    y[2] = AA * sum_a + BB * sum_b;
-    y[3] = A * AA * dif_a + B * BB * dif_b;
-}
-
-INLINE void write_line(Kind k, const vec *m, int s, vec *y, size_t sy) {
-    vec z[4];
-    from_points(k == X1 ? m + s : m, s, z);
-    z[3] += k == X1 ? m[5 * s] : m[4 * s];
-    if (k == X1) z[0] += m[0];
-    for (int i = 0; k == X2 && i < 4; i++) z[i] += m[(5 + i) * s];
-    copy(z, 1, 4, k == DX2 ? y + sy : y, k == DX2 ? 2 * sy : sy);
-    if (k == DX2) copy(m + 5 * s, s, 4, y, 2 * sy);  // even pixels; the others are odd
 }
 
 // ---- two dimensions -----------------------------------------------------------------------------
@@ -160,14 +49,28 @@ typedef struct {                     // where a tile lies
     int n, row, col;
 } Where;
 
+typedef struct {                     // tiles first .. first+n-1 of blocks b0 .. b0+blocks-1
+    int first, n, b0, blocks;
+} Part;
+
+typedef struct {                     // the pixels of one block of one image
+    act *p;
+    int  h, w;
+} Plane;
+
 static Where where(const WinoJob *j, int tile) {
     return (Where){ tile / j->per, tile % j->per / j->cols, tile % j->cols };
 }
 
+INLINE Plane plane(const Tensor *t, int n, int b) {
+    return (Plane){ chunk(t, n, b), t->h, t->w };
+}
+
 // The values that a tile reads, `step` apart from row to row; x itself where that will do.
-INLINE const vec *tile_pixels(Kind k, const act *x, int h, int w, Where at, int before, vec *room,
-                              int *step) {
+INLINE const vec *tile_pixels(Kind k, Plane in, Where at, int before, vec *room, int *step) {
     const WinoTile g = tile_of(k);
+    const act *x = in.p;
+    const int h = in.h, w = in.w;
     const int i0 = at.row * g.step - before, j0 = at.col * g.step - before;
     const int inside = i0 >= 0 && j0 >= 0 && i0 + g.in <= h && j0 + g.in <= w;
     *step = inside && PAIR == 1 ? w : g.in;
@@ -201,13 +104,12 @@ INLINE void put(act *row, int i, int pairs, vec value) {
 #define put(row, i, pairs, value) ((row)[i] = (value))
 #endif
 
-// Tile i of a chunk x (h rows, w columns) to its positions, ld apart.
-INLINE void read_tile(Kind k, const act *x, int h, int w, Where at, int before, act *v, int i,
-                      int pairs, size_t ld) {
+// The tile at `at`, number i of its group, to its positions, ld apart.
+INLINE void read_tile(Kind k, Plane x, Where at, int before, act *v, int i, int pairs, size_t ld) {
     const WinoTile g = tile_of(k);
     vec room[MOST * MOST], half[MOST][MOST], line[MOST];
     int step;
-    const vec *from = tile_pixels(k, x, h, w, at, before, room, &step);
+    const vec *from = tile_pixels(k, x, at, before, room, &step);
     for (int j = 0; j < g.in; j++) read_line(k, from + j, step, &half[0][j], MOST);
     for (int r = 0; r < g.positions; r++) {
         read_line(k, half[r], 1, line, 1);
@@ -217,112 +119,81 @@ INLINE void read_tile(Kind k, const act *x, int h, int w, Where at, int before, 
     (void)pairs;
 }
 
-// Asks for the pixels that tile `at` adds to its neighbours'.
-INLINE void prefetch(const act *x, int h, int w, Where at, int step) {
-    for (int i = at.row * step; i < at.row * step + step && i < h; i++)
-        for (int j = at.col * step; j < at.col * step + step && j < w; j++)
-            __builtin_prefetch(&x[i * w + j]);
+// Prefetches the pixels that tile `at` adds to its neighbours'.
+INLINE void prefetch(Plane x, Where at, int step) {
+    for (int i = at.row * step; i < at.row * step + step && i < x.h; i++)
+        for (int j = at.col * step; j < at.col * step + step && j < x.w; j++)
+            __builtin_prefetch(&x.p[i * x.w + j]);
 }
 
-// From position to position: a little more than all tiles of all blocks, because positions must not
-// share lines of a cache.
+// The distance from position to position: a little more than all tiles of all blocks, so that
+// positions do not share cache lines.
 static size_t apart(int blocks) { return (size_t)GROUP * blocks + PAIR; }
 
-INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first,
-                       int n, int pairs, act *v) {
+INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, Part p, int pairs, act *v) {
     const int before = k == X1 ? j->pad : tile_of(k).before;
-    for (int b = 0; b < blocks; b++)
-        for (int i = 0; i < n; i++) {
-            const Where at = where(j, first + i), next = where(j, first + i + AHEAD);
-            if (i + AHEAD < n)
-                prefetch(chunk(t, next.n, b0 + b), t->h, t->w, next, tile_of(k).step);
-            read_tile(k, chunk(t, at.n, b0 + b), t->h, t->w, at, before, v + b * GROUP, i, pairs,
-                      apart(blocks));
+    for (int b = 0; b < p.blocks; b++)
+        for (int i = 0; i < p.n; i++) {
+            const Where at = where(j, p.first + i), next = where(j, p.first + i + AHEAD);
+            if (i + AHEAD < p.n) prefetch(plane(t, next.n, p.b0 + b), next, tile_of(k).step);
+            read_tile(k, plane(t, at.n, p.b0 + b), at, before, v + b * GROUP, i, pairs,
+                      apart(p.blocks));
         }
 }
 
-// Tiles first .. first+n-1 of blocks b0 .. b0+blocks-1, to v as [position][block][GROUP], for dw
-// (`pairs`) two and two together.
-static void tiles_in(Kind k, const WinoJob *j, const Tensor *t, int b0, int blocks, int first,
-                     int n, int pairs, act *v) {
+// A part of t to v as [position][block][GROUP], for dw (`pairs`) two and two tiles together.
+static void tiles_in(Kind k, const WinoJob *j, const Tensor *t, Part p, int pairs, act *v) {
     switch (k) {
     case X1:
-        if (pairs) read_tiles(X1, j, t, b0, blocks, first, n, 1, v);
-        else read_tiles(X1, j, t, b0, blocks, first, n, 0, v);
+        if (pairs) read_tiles(X1, j, t, p, 1, v);
+        else read_tiles(X1, j, t, p, 0, v);
         break;
     case X2:
-        if (pairs) read_tiles(X2, j, t, b0, blocks, first, n, 1, v);
-        else read_tiles(X2, j, t, b0, blocks, first, n, 0, v);
+        if (pairs) read_tiles(X2, j, t, p, 1, v);
+        else read_tiles(X2, j, t, p, 0, v);
         break;
-    case DX2: read_tiles(DX2, j, t, b0, blocks, first, n, 0, v); break;
-    case DW1: read_tiles(DW1, j, t, b0, blocks, first, n, 1, v); break;
-    case DW2: read_tiles(DW2, j, t, b0, blocks, first, n, 1, v); break;
+    case DX2: read_tiles(DX2, j, t, p, 0, v); break;
+    case DW1: read_tiles(DW1, j, t, p, 1, v); break;
+    case DW2: read_tiles(DW2, j, t, p, 1, v); break;
     }
 }
 
-INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, int relu, act *y, int h,
-                       int w, Where at) {
+INLINE void write_tile(Kind k, const vec *m, size_t ld, const vec *bias, int relu, Plane y,
+                       Where at) {
     const WinoTile g = tile_of(k);
     const int i0 = at.row * g.out, j0 = at.col * g.out;
     vec half[MOST][MOST], line[MOST];
     for (int j = 0; j < g.positions; j++)
         write_line(k, m + j * ld, (int)(g.positions * ld), &half[0][j], MOST);
-    for (int i = 0; i < g.out && i0 + i < h; i++) {
+    for (int i = 0; i < g.out && i0 + i < y.h; i++) {
         write_line(k, half[i], 1, line, 1);
-        for (int j = 0; j < g.out && j0 + j < w; j++) {
+        for (int j = 0; j < g.out && j0 + j < y.w; j++) {
             const vec z = line[j] + *bias;
-            STORE(&y[(i0 + i) * w + j0 + j], relu ? PICK(z > 0, z, (vec){ 0 }) : z);
+            STORE(&y.p[(i0 + i) * y.w + j0 + j], relu ? PICK(z > 0, z, (vec){ 0 }) : z);
         }
     }
 }
 
 INLINE void write_tiles(Kind k, const WinoJob *j, const vec *m, const float *bias, Tensor *t,
-                        int b0, int wide, int first, int n) {
-    for (int b = 0; b < wide; b++) {
-        const vec add = bias ? *(const vec *)(bias + (b0 + b) * L) : (vec){ 0 };
-        for (int i = 0; i < n; i++) {
-            const Where at = where(j, first + i);
-            write_tile(k, m + i * wide + b, (size_t)GROUP * wide + 1, &add, j->relu,
-                       chunk(t, at.n, b0 + b), t->h, t->w, at);
+                        Part p) {
+    for (int b = 0; b < p.blocks; b++) {
+        const vec add = bias ? *(const vec *)(bias + (p.b0 + b) * L) : (vec){ 0 };
+        for (int i = 0; i < p.n; i++) {
+            const Where at = where(j, p.first + i);
+            write_tile(k, m + i * p.blocks + b, (size_t)GROUP * p.blocks + 1, &add, j->relu,
+                       plane(t, at.n, p.b0 + b), at);
         }
     }
 }
 
-// The positions m, [position][GROUP][wide], of the same tiles, to the blocks b0 .. b0+wide-1.
-static void tiles_out(const WinoJob *j, const vec *m, const float *bias, Tensor *t, int b0,
-                      int wide, int first, int n) {
-    if (j->kind == X1) write_tiles(X1, j, m, bias, t, b0, wide, first, n);
-    else if (j->kind == X2) write_tiles(X2, j, m, bias, t, b0, wide, first, n);
-    else write_tiles(DX2, j, m, bias, t, b0, wide, first, n);
+// The positions m, [position][GROUP][p.blocks], to that part of t.
+static void tiles_out(const WinoJob *j, const vec *m, const float *bias, Tensor *t, Part p) {
+    if (j->kind == X1) write_tiles(X1, j, m, bias, t, p);
+    else if (j->kind == X2) write_tiles(X2, j, m, bias, t, p);
+    else write_tiles(DX2, j, m, bias, t, p);
 }
 
 // ---- weights ------------------------------------------------------------------------------------
-
-// Three taps to the weights of six positions. The points' common factors are in here.
-#define N3A (2 * AA * (AA - BB))
-#define N3B (2 * BB * (BB - AA))
-#define N2A (2 * A * (AA - BB))
-#define N2B (2 * B * (BB - AA))
-static const float TAPS[3][WEIGHTS][3] = {
-    [X1] = { { 1 / (AA * BB), 0, 0 },
-             { 1 / N3A, A / N3A, AA / N3A },
-             { 1 / N3A, -A / N3A, AA / N3A },
-             { 1 / N3B, B / N3B, BB / N3B },
-             { 1 / N3B, -B / N3B, BB / N3B },
-             { 0, 0, 1 } },
-    [X2] = { { 1 / N2A, 0, A / N2A },
-             { -1 / N2A, 0, A / N2A },
-             { 1 / N2B, 0, B / N2B },
-             { -1 / N2B, 0, B / N2B },
-             { 0, 0, 1 },
-             { 0, 1, 0 } },
-    [DX2] = { { A / N2A, 0, 1 / N2A },
-              { A / N2A, 0, -1 / N2A },
-              { B / N2B, 0, 1 / N2B },
-              { B / N2B, 0, -1 / N2B },
-              { 1, 0, 0 },
-              { 0, 1, 0 } },
-};
 
 // Packed weights are [out / lanes / wide][ALL][in][wide][lanes], wide being 2 where that divides.
 static int wide_of(const WinoJob *j) { return j->out / L % 2 ? 1 : 2; }
@@ -470,7 +341,7 @@ static void run_group(const WinoJob *j, const Tensor *x, const vec *u, const flo
     const size_t ldv = apart(blocks), ldm = (size_t)GROUP * wide + 1;
     act *v = (act *)scratch;
     vec *m = (vec *)(v + positions * positions * ldv);
-    tiles_in(j->kind, j, x, 0, blocks, first, n, 0, v);
+    tiles_in(j->kind, j, x, (Part){ first, n, 0, blocks }, 0, v);
     for (int b = 0; b < j->out / L; b += wide, u += (size_t)ALL * j->in / PAIR * wide) {
         for (int p = 0; p < positions * positions; p++)
             for (int t = 0; t < n; t += TILES)
@@ -478,7 +349,7 @@ static void run_group(const WinoJob *j, const Tensor *x, const vec *u, const flo
                     v + p * ldv + t,
                     (const reg *)u + (size_t)weight_of(p, positions) * j->in / PAIR * wide, blocks,
                     (reg *)m + p * ldm + t * wide);
-        tiles_out(j, m, bias, y, b, wide, first, n);
+        tiles_out(j, m, bias, y, (Part){ first, n, b, wide });
     }
 }
 
@@ -493,7 +364,7 @@ static void run(const Conv *c, int dx, const Tensor *x, const float *bias, Tenso
         #pragma omp for
         for (int i = 0; i < j.out / L * j.in; i += PAIR) pack(&j, c->filter, i / j.in, i % j.in, u);
         #pragma omp for schedule(dynamic)
-        for (int i = 0; i < groups; i++) {           // as many for each thread
+        for (int i = 0; i < groups; i++) {           // as many groups for each thread
             const int first = (int)((int64_t)units * i / groups) * TILES;
             const int next = (int)((int64_t)units * (i + 1) / groups) * TILES;
             run_group(&j, x, u, bias, y, first, (next < j.tiles ? next : j.tiles) - first,
@@ -514,18 +385,20 @@ static int pieces_of(const WinoJob *j) {
     return n < 1 ? 1 : n > MANY ? MANY : (int)n;
 }
 
-static void run_piece(const WinoJob *j, const Tensor *x, const Tensor *dy, int first, int end,
-                      int b0, int blocks, vec *u, vec *scratch) {
+// Adds up the weight gradients of a part: of its blocks of outputs, over its tiles.
+static void run_piece(const WinoJob *j, const Tensor *x, const Tensor *dy, Part piece, vec *u,
+                      vec *scratch) {
     const int positions = tile_of(j->kind).positions, wide = wide_of(j);
+    const int blocks = piece.blocks, end = piece.first + piece.n;
     const size_t ldv = apart(j->in / L), ldd = apart(blocks);
     const size_t each = (size_t)ALL * j->in;         // vectors of a block's weights
     act *v = (act *)scratch, *d = v + positions * positions * ldv;
-    u += b0 * each;
+    u += piece.b0 * each;
     for (size_t i = 0; i < blocks * each; i++) u[i] = (vec){ 0 };
-    for (; first < end; first += GROUP) {
+    for (int first = piece.first; first < end; first += GROUP) {
         const int n = end - first < GROUP ? end - first : GROUP;
-        tiles_in(j->kind, j, x, 0, j->in / L, first, n, 1, v);
-        tiles_in(j->kind == X1 ? DW1 : DW2, j, dy, b0, blocks, first, n, 1, d);
+        tiles_in(j->kind, j, x, (Part){ first, n, 0, j->in / L }, 1, v);
+        tiles_in(j->kind == X1 ? DW1 : DW2, j, dy, (Part){ first, n, piece.b0, blocks }, 1, d);
         for (int p = 0; p < positions * positions; p++)
             for (int b = 0; b < blocks; b += wide)
                 for (int c = 0; c < j->in; c += ROWS)
@@ -547,9 +420,10 @@ static void run_dw(const Conv *c, const Tensor *x, const Tensor *dy, float *dw, 
         #pragma omp for schedule(dynamic)
         for (int i = 0; i < pieces * chunks; i++) {
             const int64_t p = i / chunks;
-            const int b = i % chunks * chunk;
-            run_piece(&j, x, dy, (int)(j.tiles * p / pieces), (int)(j.tiles * (p + 1) / pieces), b,
-                      blocks - b < chunk ? blocks - b : chunk, u + p * weights_of(&j),
+            const int b = i % chunks * chunk, first = (int)(j.tiles * p / pieces);
+            const Part piece = { first, (int)(j.tiles * (p + 1) / pieces) - first, b,
+                                 blocks - b < chunk ? blocks - b : chunk };
+            run_piece(&j, x, dy, piece, u + p * weights_of(&j),
                       v + room(&j, CHUNK) * omp_get_thread_num());
         }
         #pragma omp for
