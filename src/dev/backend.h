@@ -236,7 +236,7 @@ typedef struct Backend {
     // a device
     void  (*open)(Dev *, const DevOpts *);
     void  (*close)(Dev *);
-    const char *(*describe)(Dev *);                      // "2 threads, AVX-512, oneDNN 2.6.3"
+    const char *(*describe)(const Dev *);                // "2 threads, AVX-512, oneDNN 2.6.3"
     const char *(*tuning)(Dev *);                        // kernel choices so far, one line each
     void  (*sync)(Dev *);                                // wait for all operations so far
     // memory; alloc returns 64-byte aligned memory that is not zeroed, NULL after a failure

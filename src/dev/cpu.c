@@ -155,7 +155,7 @@ static void cpu_close(Dev *dev) {
     dev->impl = NULL;
 }
 
-static const char *describe(Dev *dev) { return cpu_of(dev)->about; }
+static const char *describe(const Dev *dev) { return cpu_of(dev)->about; }
 
 __attribute__((visibility("default"))) BackendModule jempp_backend;
 

@@ -442,7 +442,7 @@ static void cuda_close(Dev *dev) {
     dev->impl = NULL;
 }
 
-static const char *describe(Dev *dev) { return cuda_of(dev)->about; }
+static const char *describe(const Dev *dev) { return cuda_of(dev)->about; }
 
 extern "C" __attribute__((visibility("default"))) int jempp_backend(int abi, size_t table_size,
                                                                     Backend *be, Err *err) {

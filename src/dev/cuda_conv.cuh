@@ -67,7 +67,6 @@ void dw_add(Dev *dev, const Conv *c, const void *part, int out32, float *dw);
 // cuda_tune.cu
 void tune_start(Dev *dev);
 void tune_stop(Dev *dev);
-int  can_rot180(const Conv *c, int dir);
 int  wants_rot180(const Dev *dev, const Conv *c);          // whether any plan uses that form
 // The plan of a direction: one already made, or from a choice made earlier, or by timing. NULL:
 // there is none, and plain loops must do (or the device failed, or was stopped).

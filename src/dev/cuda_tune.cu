@@ -35,7 +35,7 @@ void tune_stop(Dev *dev) {
 
 // ---- what can be used --------------------------------------------------------------------------
 
-int can_rot180(const Conv *c, int dir) {
+static int can_rot180(const Conv *c, int dir) {
     return dir != DW && !c->relu && c->size == c->size_w && c->pad == c->pad_w && c->stride == 1 &&
            2 * c->pad == c->size - 1;
 }

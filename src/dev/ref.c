@@ -12,7 +12,7 @@ static void dev_nothing(Dev *dev) { (void)dev; }
 
 static void ref_open(Dev *dev, const DevOpts *o) { dev->threads = o->threads > 0 ? o->threads : 1; }
 
-static const char *describe(Dev *dev) {
+static const char *describe(const Dev *dev) {
     (void)dev;
     return "plain loops, the reference";
 }

@@ -191,7 +191,7 @@ static void introduce(const TrainRun *r, const char *note) {
             r->cfg.data, r->train.n, r->valid.n, r->test.n, r->train.classes, r->train.side,
             r->train.side, r->train.from);
     run_say(r, "device %s: %s; %.2f GiB for activations", r->dev.be.name,
-            r->dev.be.describe((Dev *)(uintptr_t)&r->dev), (double)t->mem_bytes / 0x1p30);
+            r->dev.be.describe(&r->dev), (double)t->mem_bytes / 0x1p30);
     run_say(r, "%s, batch %d, into %s", length, r->cfg.batch, r->out);
     if (!(r->cfg.minutes > 0) && 2 * (uint64_t)r->cfg.warmup > r->total)
         run_say(r,

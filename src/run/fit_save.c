@@ -174,7 +174,7 @@ void run_note_device(const TrainRun *r) {
     size_t n;
     Json *record = NULL;
     Err none = { 0 };
-    const char *now = r->dev.be.describe((Dev *)(uintptr_t)&r->dev);
+    const char *now = r->dev.be.describe(&r->dev);
     if (!run_path(path, r->out, RUN_RECORD, &none) && !file_read(path, MOST, &text, &n, &none) &&
         !json_parse(&record, text, n, 12, path, &none)) {
         const char *before = json_string(json_get(record, "device_details"));

@@ -54,7 +54,7 @@ void put_model(const ModelView *v, JsonOut *j) {
     json_put_string(j, "name", v->name);
     json_put_string(j, "network", m->cfg.model);
     json_put_string(j, "data", m->cfg.data);
-    json_put_string(j, "device", m->dev.be.describe((Dev *)(uintptr_t)&m->dev));
+    json_put_string(j, "device", m->dev.be.describe(&m->dev));
     json_put_uint(j, "parameters", m->net.n_w);
     json_put_int(j, "channels", spec->channels);
     json_put_int(j, "side", spec->side);
