@@ -45,38 +45,48 @@ static const char *advice(TrainRun *r, uint64_t at) {
                : "try --px-margin 1, --sam 2, more chain steps (--steps) or a smaller --step-size";
 }
 
-// Continues from a checkpoint with a new random stream, after repeated divergence at half the
-// learning rate. That is saved, so that a run that is killed now remembers its attempts.
-int run_roll_back(TrainRun *r, int reason, Err *err) {
-    char path[RUN_PATH];
+static int give_up(TrainRun *r, int reason, Err *err) {
     const uint64_t at = r->t.step;
-    const int attempt = r->state.attempt + 1;
-    if (at > r->state.diverged_step) r->state.diverged_step = at;
-    if (run_writes(r)) note_divergence(r, reason);
-    if (attempt > r->cfg.retries) {
-        run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
-                reasons[reason], r->cfg.retries);
-        return err_set(err, ERR_DIVERGED,
-                       "%s: diverged near step %" PRIu64 " (%s) and %d retries did not help; %s",
-                       r->out, at, reasons[reason], r->cfg.retries, advice(r, at));
-    }
+    run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
+            reasons[reason], r->cfg.retries);
+    return err_set(err, ERR_DIVERGED,
+                   "%s: diverged near step %" PRIu64 " (%s) and %d retries did not help; %s",
+                   r->out, at, reasons[reason], r->cfg.retries, advice(r, at));
+}
+
+// The state of a checkpoint, on all ranks, with the run's own record of the best model, divergences
+// and time.
+static int load_checkpoint(TrainRun *r, int older, Err *err) {
+    char path[RUN_PATH];
+    const RunState now = r->state;
     const double seconds = run_seconds(r);
-    const int in_a_row = ++r->state.diverged_in_a_row;
-    const double scale = in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
-    const RunState before = r->state;
-    const int older = in_a_row > 2;             // the last one may already be diverging
     const int rc =
         run_writes(r) && (run_saved(r, err) || run_find_checkpoint(r, older, path, err) ||
                           ckpt_load(&r->t, &r->state, path, err));
     if (comm_agree(r->comm, rc ? -1 : 0, err)) return -1;
     run_share_state(r);
-    r->state.attempt = attempt;
-    r->state.best_accuracy = before.best_accuracy;
-    r->state.best_step = before.best_step;
-    r->state.diverged_step = before.diverged_step;
-    r->state.diverged_in_a_row = in_a_row;
+    r->state.best_accuracy = now.best_accuracy;
+    r->state.best_step = now.best_step;
+    r->state.diverged_step = now.diverged_step;
+    r->state.diverged_in_a_row = now.diverged_in_a_row;
     r->state.seconds = seconds;
     r->start = now_seconds();
+    return 0;
+}
+
+// Continues from a checkpoint with a new random stream, after repeated divergence at half the
+// learning rate. That is saved, so that a run that is killed now remembers its attempts.
+int run_roll_back(TrainRun *r, int reason, Err *err) {
+    const uint64_t at = r->t.step;
+    if (at > r->state.diverged_step) r->state.diverged_step = at;
+    if (run_writes(r)) note_divergence(r, reason);
+    const int attempt = r->state.attempt + 1;
+    if (attempt > r->cfg.retries) return give_up(r, reason, err);
+    const int in_a_row = ++r->state.diverged_in_a_row;
+    const double scale = in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
+    const int older = in_a_row > 2;             // the last one may already be diverging
+    if (load_checkpoint(r, older, err)) return -1;
+    r->state.attempt = attempt;
     r->state.lr_scale = r->t.lr_scale = scale;
     trainer_seed(&r->t, attempt);
     if (has_chains(&r->t)) replay_rewind(&r->t.replay, r->t.seed, r->t.step, r->t.replay.drawn);
