@@ -306,36 +306,59 @@ static int take_class(Pictures *p, const Set *s, const char *dir, int y, const C
     return 0;
 }
 
-int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err) {
-    if (!dir_exists(dir)) return no_folder(dir, err);
-    const char *name[] = { "train", "test" };
+// Where a half's classes are: in train/ or test/, else in dir itself; where there is no test/, the
+// halves are cut out of each class. Reads the names of the classes, which both halves must have.
+static int find_half(Set *s, const char *dir, char sub[PATH_MAX], ClassPart *part, Err *err) {
+    static const char *const name[] = { "train", "test" };
+    const Half half = part->half;
     const int has[] = { is_half(dir, "train"), is_half(dir, "test") };
-    const ClassPart part = { .cut = !has[HALF_TEST], .half = half, .seed = o->seed };
-    char sub[PATH_MAX], other[PATH_MAX];
+    part->cut = !has[HALF_TEST];
     if (has[HALF_TEST] && !has[half])
         return err_set(err, ERR_DATA, "%s: has test/ but no train/ with one subfolder per class",
                        dir);
     const char *own = has[half] ? name[half] : has[HALF_TRAIN] ? name[HALF_TRAIN] : "";
-    if (path_join(sub, sizeof sub, dir, own, err) || folder_classes(s, sub, err)) return -1;
-    if (has[HALF_TRAIN] && has[HALF_TEST] &&
-        (path_join(other, sizeof other, dir, name[!half], err) || same_classes(s, sub, other, err)))
-        return -1;
+    if (path_join(sub, PATH_MAX, dir, own, err) || folder_classes(s, sub, err)) return -1;
+    if (!has[HALF_TRAIN] || !has[HALF_TEST]) return 0;
+    char other[PATH_MAX];
+    return path_join(other, sizeof other, dir, name[!half], err) ||
+           same_classes(s, sub, other, err);
+}
+
+// None at all is an error, unless what is wrong with every class was reported already.
+static int list_half(Pictures *p, const Set *s, const char *sub, const ClassPart *part,
+                     const DataOpts *o, Err *err) {
+    for (int i = 0; i < s->classes; i++)
+        if (take_class(p, s, sub, i, part, o, err)) return -1;
+    if (arena_ok(&p->arena, s->name, err)) return -1;
+    if (p->n || (o->problems && o->problems->classes)) return 0;
+    return err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
+}
+
+// The first picture that cannot be read ends it: then there is a command that lists all of them.
+static int decode_half(Set *s, const Pictures *p, const DataOpts *o, Err *err) {
+    char word[PATH_MAX];
+    if (!p->n || !decode_all(s, p, o, err)) return 0;
+    if (err && err->kind != ERR_MEM && !stop_asked(o->events))
+        err_append(err, "; jempp data check %s lists all such pictures",
+                   shell_word(word, sizeof word, s->name));
+    return -1;
+}
+
+int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err) {
+    char sub[PATH_MAX];
+    ClassPart part = { .half = half, .seed = o->seed };
+    if (!dir_exists(dir)) return no_folder(dir, err);
+    if (find_half(s, dir, sub, &part, err)) return -1;
     s->c = o->channels ? o->channels : 3;
     s->side = o->side ? o->side : 32;
     s->flip = 1;
     Pictures p = { 0 };
-    int rc = 0;
-    for (int i = 0; i < s->classes && !rc; i++) rc = take_class(&p, s, sub, i, &part, o, err);
-    if (!rc) rc = arena_ok(&p.arena, s->name, err);
-    const int nothing = p.n == 0 && o->problems && o->problems->classes;     // reported already
-    if (!rc && p.n == 0 && !nothing)
-        rc = err_set(err, ERR_DATA, "%s: too few pictures to hold some out for testing", sub);
-    if (!rc && !o->look_only) tell_left_out(&p, sub, o->events);
-    if (!rc && !o->look_only && has[HALF_TRAIN] && half == HALF_TRAIN) tell_unused(dir, o->events);
-    if (!rc && !nothing && !o->look_only && (rc = decode_all(s, &p, o, err)) && err &&
-        err->kind != ERR_MEM && !stop_asked(o->events))
-        err_append(err, "; jempp data check %s lists all such pictures",
-                   shell_word(sub, sizeof sub, s->name));
+    int rc = list_half(&p, s, sub, &part, o, err);
+    if (!rc && !o->look_only) {
+        tell_left_out(&p, sub, o->events);
+        if (half == HALF_TRAIN && strcmp(sub, dir)) tell_unused(dir, o->events);   // it has train/
+        rc = decode_half(s, &p, o, err);
+    }
     arena_free(&p.arena);
     return rc;
 }
