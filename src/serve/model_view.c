@@ -22,23 +22,24 @@ static int same_file(const struct stat *a, const struct stat *b) {
 }
 
 int model_view_open(ModelView *v, const Config *c, Runs *runs, const char *run, Err *err) {
-    char path[RUN_PATH], file[RUN_PATH], name[256];
+    char file[RUN_PATH];
+    RunModel found;
     struct stat now = { 0 };
-    if (runs_model(runs, run, name, sizeof name, path, sizeof path))
+    if (runs_model(runs, run, &found))
         return *run ? err_set(err, ERR_ARG, "no model '%.100s'", run)
                     : err_set(err, ERR_ARG,
                               "there is no model yet: it is written after the first validation");
-    if (run_model_path(file, path, err)) return -1;
-    if (stat(file, &now)) return err_set(err, ERR_IO, "%s: cannot be read", name);
-    if (v->model && !strcmp(v->name, name) && same_file(&now, &v->file)) return 0;
+    if (run_model_path(file, found.path, err)) return -1;
+    if (stat(file, &now)) return err_set(err, ERR_IO, "%s: cannot be read", found.name);
+    if (v->model && !strcmp(v->name, found.name) && same_file(&now, &v->file)) return 0;
     model_view_close(v);
     Model *m = calloc(1, sizeof *m);
     if (!m) return err_set(err, ERR_MEM, "out of memory for a model");
-    if (model_open(m, c, path, err)) return free(m), -1;
+    if (model_open(m, c, found.path, err)) return free(m), -1;
     const size_t dim = tensor_len(&m->net.act[0]), C = (size_t)m->net.spec.classes;
     v->model = m;
     v->file = now;
-    snprintf(v->name, sizeof v->name, "%s", name);
+    snprintf(v->name, sizeof v->name, "%s", found.name);
     v->images = malloc(AT_ONCE * dim * sizeof *v->images);
     v->logits = malloc((AT_ONCE + 1) * C * sizeof *v->logits);
     if (v->images && v->logits) return 0;

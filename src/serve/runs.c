@@ -161,34 +161,39 @@ static int model_folder(const Runs *r, const char *name, char dir[RUN_PATH], str
                : 0;
 }
 
-int runs_model(Runs *r, const char *name, char *model_name, size_t n, char *path, size_t n_path) {
-    char dir[RUN_PATH], file[RUN_PATH];
+static void set_model(RunModel *m, const char *name, const char *path) {
+    snprintf(m->name, sizeof m->name, "%s", name);
+    snprintf(m->path, sizeof m->path, "%s", path);
+}
+
+static int newest_model(const Runs *r, RunModel *m) {
+    char dir[RUN_PATH];
     struct stat s;
-    if (r->kind == ROOT_MODEL || r->kind == ROOT_RUN) {
-        if (*name && strcmp(name, r->name) != 0) return -1;
-        snprintf(model_name, n, "%s", r->name);
-        snprintf(path, n_path, "%s", r->path);
-        return r->kind == ROOT_RUN &&
-               (run_path(file, r->path, RUN_BEST, NULL) || !file_exists(file));
-    }
-    if (*name) {
-        if (model_folder(r, name, dir, &s)) return -1;
-        snprintf(model_name, n, "%s", name);
-        snprintf(path, n_path, "%s", dir);
-        return 0;
-    }
-    DIR *d = opendir(r->path);
-    struct timespec newest = { 0 };
+    time_t newest = 0;
     int found = -1;
+    DIR *d = opendir(r->path);
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (model_folder(r, e->d_name, dir, &s) || s.st_mtim.tv_sec <= newest.tv_sec) continue;
-        newest = s.st_mtim;
-        snprintf(model_name, n, "%s", e->d_name);
-        snprintf(path, n_path, "%s", dir);
+        if (model_folder(r, e->d_name, dir, &s) || s.st_mtim.tv_sec <= newest) continue;
+        newest = s.st_mtim.tv_sec;
+        set_model(m, e->d_name, dir);
         found = 0;
     }
     if (d) closedir(d);
     return found;
+}
+
+int runs_model(Runs *r, const char *name, RunModel *m) {
+    char path[RUN_PATH];
+    struct stat s;
+    if (r->kind == ROOT_FOLDER) {
+        if (!*name) return newest_model(r, m);
+        if (model_folder(r, name, path, &s)) return -1;
+        set_model(m, name, path);
+        return 0;
+    }
+    if (*name && strcmp(name, r->name) != 0) return -1;
+    set_model(m, r->name, r->path);
+    return r->kind == ROOT_RUN && (run_path(path, r->path, RUN_BEST, NULL) || !file_exists(path));
 }
 
 // ---- events -----------------------------------------------------------------------------------
@@ -334,32 +339,29 @@ static void answer_stop(Runs *r, HttpRequest *q, const RunView *v) {
     answer_json(r->http, q, &j);
 }
 
+// run/NAME, run/NAME/sample/STEP or run/NAME/stop; first: the part of the target that is "run".
+static void answer_about_run(Runs *r, HttpRequest *q, const Target *t, int first) {
+    const int post = !strcmp(q->method, "POST"), n = t->n_part - first;
+    const char *name = n > 1 ? t->part[first + 1] : "", *part = n > 2 ? t->part[first + 2] : "";
+    RunView *v = n > 1 ? find(r, name) : NULL;
+    if (!v) answer_error(r->http, q, 404, "no run '%.100s'", name);
+    else if (post && n == 3 && !strcmp(part, "stop")) answer_stop(r, q, v);
+    else if (!post && n == 4 && !strcmp(part, "sample")) answer_sample(r, q, v, t->part[first + 3]);
+    else if (!post && n == 2) answer_run(r, q, v);
+    else answer_error(r->http, q, 404, "there is nothing at this address");
+}
+
 static void answer_one(Runs *r, HttpRequest *q) {
     Target t;
-    const int post = !strcmp(q->method, "POST");
     if (target_parse(&t, q->target)) {
         answer_error(r->http, q, 400, "the address is not understood");
         return;
     }
     const int first = t.n_part > 1 && !strcmp(t.part[1], "v1") ? 2 : 1;    // after "api"
     const char *what = first < t.n_part ? t.part[first] : "";
-    if (!strcmp(what, "runs")) {
-        answer_runs(r, q);
-    } else if (!strcmp(what, "events")) {
-        open_stream(r, q, &t);
-    } else {
-        RunView *v = t.n_part > first + 1 ? find(r, t.part[first + 1]) : NULL;
-        const char *part = t.n_part > first + 2 ? t.part[first + 2] : "";
-        const int n = t.n_part - first;
-        if (!v)
-            answer_error(r->http, q, 404, "no run '%.100s'",
-                         t.n_part > first + 1 ? t.part[first + 1] : "");
-        else if (post && n == 3 && !strcmp(part, "stop")) answer_stop(r, q, v);
-        else if (!post && n == 4 && !strcmp(part, "sample"))
-            answer_sample(r, q, v, t.part[first + 3]);
-        else if (!post && n == 2) answer_run(r, q, v);
-        else answer_error(r->http, q, 404, "there is nothing at this address");
-    }
+    if (!strcmp(what, "runs")) answer_runs(r, q);
+    else if (!strcmp(what, "events")) open_stream(r, q, &t);
+    else answer_about_run(r, q, &t, first);
 }
 
 void runs_handle(Runs *r, HttpRequest *q) {

@@ -2,6 +2,7 @@
 // request about them: nothing of it is shared.
 #ifndef RUNS_H
 #define RUNS_H
+#include "run/folder.h"
 #include "serve/guard.h"
 
 typedef struct Runs Runs;
@@ -12,7 +13,12 @@ void runs_stop(Runs *r);       // ends the thread and all streams; further reque
 void runs_free(Runs *r);
 // Takes over a request: GET runs, run/NAME, run/NAME/sample/STEP, events; POST run/NAME/stop.
 void runs_handle(Runs *r, HttpRequest *q);
-// The model file of a run by its name; "": of the newest run that has one. Nonzero: there is none.
-// From any thread.
-int  runs_model(Runs *r, const char *name, char *model_name, size_t n, char *path, size_t n_path);
+
+typedef struct {
+    char name[256];            // as the page shows it
+    char path[RUN_PATH];       // the run's folder, or a model file
+} RunModel;
+// The model of a run by its name; "": of the newest run that has one. Nonzero: there is none. From
+// any thread.
+int  runs_model(Runs *r, const char *name, RunModel *m);
 #endif
