@@ -166,13 +166,16 @@ static void sample_grid(TrainRun *r) {
 
 // The margin prevents divergence, but p(x) hardly improves where it acts often.
 static void note_margin(TrainRun *r) {
+    const char *then = r->cfg.sam <= 0      ? "--sam 2"
+                       : r->cfg.sam_images ? "a larger --sam-images"
+                                           : "a larger --sam";
     if (has_chains(&r->t) && r->t.watch.px_margin > 0 && r->over_margin > r->counted / 4 &&
         !r->told_over_margin++)
         run_say(r,
                 "note: in %" PRIu64 " of the last %" PRIu64
                 " steps f(x) - f(x_q) exceeded --px-margin: the classifier learns, p(x) hardly "
-                "does; --sam 2, more --steps or a shorter run may keep the samples good",
-                r->over_margin, r->counted);
+                "does; %s, more --steps or a shorter run may keep the samples good",
+                r->over_margin, r->counted, then);
     r->over_margin = r->counted = 0;
 }
 
