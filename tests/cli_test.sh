@@ -240,6 +240,8 @@ fi
 expect 2 'fid: expected images and their reference' fid
 expect 2 "found 'one' alone" fid one
 expect 1 'jempp data fetch inception' fid one all.npz --device cpu
+expect 2 '--side 64: it is for folder:DIR and shapes, found one and cifar10' fid one cifar10 --side 64
+expect 1 'jempp data fetch inception' fid one shapes --side 64 --device cpu
 expect 1 'jempp data fetch inception' eval run --tasks fid
 expect 1 'jempp data fetch inception' train --data shapes --fid-every 1 --out norun
 expect 0 'still.webp: 10 images' sample run --from centres --out still.webp

@@ -161,9 +161,22 @@ static char *as_text(const Comparison *c, Err *err) {
     return tamed(text_close(&out, err));
 }
 
+// Whether --side means something for these images.
+static int has_side(const char *name) {
+    return !strncmp(name, "folder:", 7) || !strncmp(name, "shapes", 6);
+}
+
+static int check_side(const Comparison *c, const char *a, const char *b, Err *err) {
+    if (!c->use->side || has_side(a) || (b && has_side(b))) return 0;
+    return err_set(err, ERR_ARG, "--side %d: it is for folder:DIR and shapes, found %s%s%s",
+                   c->use->side, a, b ? " and " : "", b ? b : "");
+}
+
 static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
     const double began = now_seconds();
-    if (open_side(&c->b, c, b, 1, err) || open_side(&c->a, c, a, 0, err)) return NULL;
+    if (check_side(c, a, b, err) || open_side(&c->b, c, b, 1, err) ||
+        open_side(&c->a, c, a, 0, err))
+        return NULL;
     warn_of_bias(c);
     if (fid_figures(&c->figures, &c->a, &c->b, (uint64_t)c->use->seed, c->ev, err)) return NULL;
     c->seconds = now_seconds() - began;
@@ -172,8 +185,8 @@ static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
 
 static char *write_statistics(Comparison *c, const char *a, Err *err) {
     TextOut out;
-    if (open_side(&c->b, c, a, 1, err) || feature_statistics_write(&c->b, c->use->out, err) ||
-        text_open(&out, "a text", err))
+    if (check_side(c, a, NULL, err) || open_side(&c->b, c, a, 1, err) ||
+        feature_statistics_write(&c->b, c->use->out, err) || text_open(&out, "a text", err))
         return NULL;
     fprintf(out.f, "%s: mu and sigma of %s\n", c->use->out, c->b.about);
     return tamed(text_close(&out, err));
