@@ -73,7 +73,7 @@ expect 0 'packed weights' info --model wrn-10-1 --batch 2 --device ref
 expect 0 'shapes' data list
 expect 0 '"name": "shapes"' data list --json
 is_json data list --json
-expect 0 'shapes: 5000 training images, 3 x 16 x 16' data check shapes --side 16
+expect 0 'shapes: 5000 training images, 3 x 16 x 16, 10 classes of 500; drawn in memory' data check shapes --side 16
 expect 2 '--json: only for data list' data check shapes --json
 expect 2 '--data-dir nowhere: no such folder' data check mnist --data-dir nowhere
 

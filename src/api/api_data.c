@@ -61,9 +61,11 @@ static void describe_half(FILE *f, const Set *s, Half half) {
         if (n < least) least = n;
         if (n > most) most = n;
     }
-    fprintf(f, "%s: %zu %s images, %d x %d x %d, %d classes of %zu to %zu; %s\n", s->name, s->n,
-            half == HALF_TRAIN ? "training" : "test", s->c, s->side, s->side, s->classes, least,
-            most, s->from);
+    fprintf(f, "%s: %zu %s images, %d x %d x %d, %d class%s of %zu", s->name, s->n,
+            half == HALF_TRAIN ? "training" : "test", s->c, s->side, s->side, s->classes,
+            s->classes == 1 ? "" : "es", least);
+    if (least < most) fprintf(f, " to %zu", most);
+    fprintf(f, "; %s\n", s->from);
 }
 
 // What was reported of a folder's pictures, in one sentence.
