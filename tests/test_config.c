@@ -535,9 +535,22 @@ static void a_presets_options_are_not_the_users(void **state) {
     assert_true(config_asked(&c, "valid-images"));
 }
 
+// Models keep the options that they were trained with.
+static void a_removed_option_of_a_model_is_left_out(void **state) {
+    (void)state;
+    Config c;
+    config_defaults(&c);
+    OK(config_stored(&c, "sam = 2\nsam-every = 2\n", "model", err));
+    assert_true(c.sam == 2);
+    taken(&c, "sam-every = 1\n");                       // as if it were not there
+    refused_text("sam-every = 2\n", "sam-every", "no such option");
+    assert_true(config_stored(&c, "sam-evry = 2\n", "model", NULL));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_default_parses_and_lies_in_its_range),
+        cmocka_unit_test(a_removed_option_of_a_model_is_left_out),
         cmocka_unit_test(rows_are_whole_and_their_places_do_not_overlap),
         cmocka_unit_test(groups_are_together_so_that_help_shows_each_once),
         cmocka_unit_test(defaults_are_those_of_the_description),

@@ -145,6 +145,8 @@ int  config_set(Config *c, const char *name, const char *value, const char *wher
 int  config_unknown(const char *name, const char *where, unsigned commands, Err *err);
 // Lines "key = value"; a line that begins with # is a comment; `preset` must come first.
 int  config_text(Config *c, const char *text, size_t n, const char *where, Err *err);
+// The same of a model that has been trained: options that no longer exist are left out.
+int  config_stored(Config *c, const char *text, const char *where, Err *err);
 int  config_file(Config *c, const char *path, Err *err);
 int  config_preset(Config *c, const char *name, Err *err);     // a compiled-in file of presets/
 void config_value(const Config *c, const OptRow *row, char *dst, size_t n);

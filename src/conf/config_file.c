@@ -11,9 +11,15 @@
 
 enum { MAX_FILE = 64 << 10, MAX_LINE = 1024 };
 
+// Options that were removed, and the values at which they changed nothing.
+static const struct {
+    const char *name, *neutral;
+} REMOVED[] = { { "sam-every", "1" } };
+
 typedef struct {
     const char *where;
     int line, any;                        // `any`: an option has been set
+    int stored;                           // those of a model
     int line_of[sizeof((Config *)0)->given];
 } Reading;
 
@@ -21,6 +27,12 @@ static char *trimmed(char *s) {
     while (*s == ' ' || *s == '\t') s++;
     for (size_t n = strlen(s); n && strchr(" \t\r", s[n - 1]); n--) s[n - 1] = 0;
     return s;
+}
+
+static int can_be_ignored(const char *name, const char *value, int stored) {
+    for (size_t i = 0; i < sizeof REMOVED / sizeof *REMOVED; i++)
+        if (!strcmp(REMOVED[i].name, name)) return stored || !strcmp(REMOVED[i].neutral, value);
+    return 0;
 }
 
 static int read_line(Config *c, Reading *r, char *line, Err *err) {
@@ -32,8 +44,10 @@ static int read_line(Config *c, Reading *r, char *line, Err *err) {
                        r->line, text_whole(name, 100), name);
     *equals = 0;
     name = trimmed(name);
+    char *value = trimmed(equals + 1);
     snprintf(where, sizeof where, "%.600s, line %d: %.100s", r->where, r->line, name);
     const OptRow *row = config_row(name);
+    if (!row && can_be_ignored(name, value, r->stored)) return 0;
     if (!row) return config_unknown(name, where, ~0u, err);
     if (row->type == T_FILE)
         return err_set(err, ERR_ARG, "%s: a config file cannot include another", where);
@@ -43,11 +57,12 @@ static int read_line(Config *c, Reading *r, char *line, Err *err) {
     if (*first) return err_set(err, ERR_ARG, "%s: already given on line %d", where, *first);
     *first = r->line;
     r->any = 1;
-    return config_set(c, name, trimmed(equals + 1), where, err);
+    return config_set(c, name, value, where, err);
 }
 
-int config_text(Config *c, const char *text, size_t n, const char *where, Err *err) {
-    Reading r = { .where = where };
+static int read_text(Config *c, const char *text, size_t n, const char *where, int stored,
+                     Err *err) {
+    Reading r = { .where = where, .stored = stored };
     if (n > MAX_FILE)
         return err_set(err, ERR_ARG, "%s: %zu bytes, expected at most %d", where, n, (int)MAX_FILE);
     for (size_t at = 0; at < n;) {
@@ -66,6 +81,14 @@ int config_text(Config *c, const char *text, size_t n, const char *where, Err *e
         at += len + 1;
     }
     return 0;
+}
+
+int config_text(Config *c, const char *text, size_t n, const char *where, Err *err) {
+    return read_text(c, text, n, where, 0, err);
+}
+
+int config_stored(Config *c, const char *text, const char *where, Err *err) {
+    return read_text(c, text, strlen(text), where, 1, err);
 }
 
 int config_file(Config *c, const char *path, Err *err) {

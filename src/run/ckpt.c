@@ -201,17 +201,17 @@ int run_options(const St *st, Config *c, Err *err) {
     const char *text = st_meta(st, "options");
     config_defaults(c);
     if (!text) return 0;
-    return config_text(c, text, strlen(text), st->path, err) ||
-           config_only(c, CMD_TRAIN, st->path, err);
+    return config_stored(c, text, st->path, err) || config_only(c, CMD_TRAIN, st->path, err);
 }
 
 int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
     St st;
     if (st_open(&st, path, err)) return -1;
-    const char *choices = st_meta(&st, "tuning");
-    const int rc = st_meta(&st, "options")
-                       ? run_options(&st, c, err)
-                       : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
+    const char *choices = st_meta(&st, "tuning"), *text = st_meta(&st, "options");
+    config_defaults(c);
+    const int rc = text ? config_text(c, text, strlen(text), path, err) ||
+                              config_only(c, CMD_TRAIN, path, err)
+                        : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
     if (tuning) *tuning = choices ? strdup(choices) : NULL;
     st_close(&st);
     return rc;
