@@ -184,8 +184,8 @@ static void writer_fail(Writer *w, int error) {
     w->failed = 1;
 }
 
-// What lies under the temporary name is a file that was left behind, or a link to one of others:
-// it is removed, not written to.
+// A file that has the temporary name already is left over from a crash, or a link that someone put
+// there: it is removed, not written to.
 static int open_new(const char *tmp, const char *path) {
     struct stat old;
     unlink(tmp);

@@ -33,7 +33,7 @@ enum { PLOT_SERIES = 20 };
 typedef struct {
     const char *title, *x_label, *y_label;      // NULL: none
     double      x_lo, x_hi, y_lo, y_hi;         // what the axes span; lo = hi: what the data does
-    int         y_log;                          // y is given as log10; ticks show what it is of
+    int         y_log;                          // y is log10 of a value; ticks show the value
     double      tall;                           // height against the other rows'; 0: 1
     Series      series[PLOT_SERIES];
     int         n;

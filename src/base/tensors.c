@@ -248,7 +248,7 @@ void st_declare(StWriter *w, const char *name, StType type, int rank, const uint
     if (!w->w.failed) w->t[w->n++] = t;
 }
 
-// How much of tensor `at` is still to come; goes on to the next one that has any.
+// Bytes of tensor `at` that are still to be written; moves on to the next tensor that has any.
 static uint64_t still_to_come(StWriter *w) {
     for (; w->at < w->n; w->at++, w->given = 0)
         if (w->t[w->at].bytes > w->given) return w->t[w->at].bytes - w->given;

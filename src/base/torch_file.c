@@ -76,7 +76,7 @@ static int open_zip(TorchTree *w, Arena *nodes) {
         rc = err_set(w->err, ERR_MEM, "%s: out of memory for data.pkl", z.path);
     if (!rc) rc = zip_extract(&z, e, bytes, w->err);
     if (!rc) rc = read_zip(w, &z, e, bytes, nodes);
-    if (!rc) {                                      // the archive's reader goes on as the file's
+    if (!rc) {                                      // the archive's reader becomes the file's
         w->st->reader = z.reader;
         z.reader = (Reader){ 0 };
     }

@@ -117,7 +117,7 @@ typedef struct {
     Err        *err;
 } Download;
 
-// A server that does not know ranges sends the whole file: then what was there is thrown away.
+// A server that does not know ranges sends the whole file: then what was there is discarded.
 static int begin_body(Download *d) {
     long status = 0;
     d->lib.getinfo(d->curl, CURLINFO_RESPONSE_CODE, &status);

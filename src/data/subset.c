@@ -1,5 +1,4 @@
-// subset.c - parts of a set: images by number, a validation split, and a part that stands for all
-// of it. See data.h.
+// subset.c - parts of a set: images by number, a validation split, a stratified sample. See data.h.
 #include "base/rng.h"
 #include "data/data.h"
 #include <stdlib.h>
@@ -47,7 +46,7 @@ int set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *
     return rc;
 }
 
-// ---- a part that stands for all
+// ---- a stratified sample
 
 typedef struct {
     size_t count, take, left;            // images; drawn; remainder of the division

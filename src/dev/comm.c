@@ -65,15 +65,15 @@ DevOpts comm_dev(const Comm *c, DevOpts o) {
 }
 
 // After a failure to communicate every rank has an error to report, but one message is enough: the
-// lowest rank that still runs speaks first, and whoever gets a signal meanwhile stays silent: one
-// that hung and goes on because mpirun is ending it, too, which takes mpirun two seconds.
+// lowest rank that still runs reports first, and a rank that gets a signal meanwhile stays silent.
+// So does a rank that hung and wakes because mpirun ends it, which takes mpirun two seconds.
 static void wait_turn(const Comm *c) {
     const struct timespec tenth = { .tv_nsec = 100000000 };
     const int turns = 20 + (c->rank < 30 ? 3 * c->rank : 90);
     for (int i = 0; i < turns && !stop_asked(c->events); i++) nanosleep(&tenth, NULL);
 }
 
-// This rank alone is out of memory, so it speaks at once.
+// This rank alone is out of memory, so it reports at once.
 int comm_check(const Comm *c, Err *err) {
     if (!c || !c->err.kind) return 0;
     if (c->err.kind == ERR_MEM)

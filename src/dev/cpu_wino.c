@@ -141,7 +141,7 @@ INLINE void read_tiles(Kind k, const WinoJob *j, const Tensor *t, Part p, int pa
         }
 }
 
-// A part of t to v as [position][block][GROUP], for dw (`pairs`) two and two tiles together.
+// A part of t to v as [position][block][GROUP], for dw with tiles in pairs.
 static void tiles_in(Kind k, const WinoJob *j, const Tensor *t, Part p, int pairs, act *v) {
     switch (k) {
     case X1:

@@ -70,7 +70,7 @@ template <int N> static void copy_few(Dev *dev, void *dst, const void *host, siz
     cuda_launched(dev, "a copy to the GPU");
 }
 
-// Little travels as a kernel's argument, so that nobody waits.
+// A few bytes travel as a kernel's argument, so that the host does not wait.
 static void copy_in(Dev *dev, void *dst, const void *host, size_t bytes) {
     if (dev->err.kind || !bytes) return;
     cudaStream_t s = cuda_of(dev)->stream;

@@ -76,7 +76,7 @@ fetch_tiles(const CUtensorMap *pixels, const CUtensorMap *grads, const DwBlock &
     const int copy = In::PITCH * (s.down + 2) * s.images * PIXEL;
     const int bytes = b.n_chunks * COPIES * copy + BN / CHUNK * GRADS;
     int at = 0;
-    unsigned phase = 1;                        // of a barrier that nobody has used: "free"
+    unsigned phase = 1;                        // of a barrier that is still unused: "free"
     for (int tile = b.from; tile < b.to; tile++) {
         const int w = tile % s.across * ACROSS, h = tile / s.across % s.high * s.down,
                   n = tile / s.across / s.high * s.images;

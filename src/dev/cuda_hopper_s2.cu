@@ -42,8 +42,8 @@ struct S2Barriers {                            // filled by the fetches, freed b
 };
 
 struct S2Origin {
-    int w0, h0, n0, o0;
-}; // first column, row, image, output channel
+    int w0, h0, n0, o0;                        // first column, row, image, output channel
+};
 
 static __device__ __forceinline__ S2Origin s2_origin(const S2Tiles &s, int bn, int block) {
     const int m = block % s.tiles, across = s.across * SIDE, high = s.high * SIDE;

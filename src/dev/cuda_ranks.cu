@@ -111,7 +111,7 @@ void cuda_ranks_close(Dev *dev) {
     cuda_of(dev)->ranks = NULL;
 }
 
-// The link's stream goes on behind what the main one was asked for so far, or the reverse.
+// What is queued on stream `after` from now on waits for all that is queued on `before`.
 static int order(Dev *dev, cudaEvent_t event, cudaStream_t before, cudaStream_t after) {
     return cuda_failed(dev, cudaEventRecord(event, before), "the link between GPUs") ||
            cuda_failed(dev, cudaStreamWaitEvent(after, event, 0), "the link between GPUs");

@@ -73,7 +73,7 @@ static int prepare(Evaluation *e, int images, Err *err) {
 
 // ---- the file -------------------------------------------------------------------------------
 
-// What ranks other than 0 write nobody reads: they do it in a folder that goes when they end.
+// Ranks other than 0 write to a temporary folder of their own, which nobody reads.
 static int choose_scratch(Evaluation *e, Err *err) {
     const char *tmp = getenv("TMPDIR");
     snprintf(e->dir, sizeof e->dir, "%.400s/jempp-rank-XXXXXX", tmp && *tmp ? tmp : "/tmp");

@@ -51,8 +51,8 @@ typedef struct {
     Arena          arena;
 } Fit;
 
-// z[i] = coefficients of the i-th image of group k, less those of its mean, for at most so many
-// images. Returns how many, or -1.
+// z[i] = coefficients of the i-th image of group k, less those of the group's mean, for at most
+// `most` images. Returns how many, or -1.
 static int transform(Fit *t, int k, int most, Err *err) {
     const size_t dim = (size_t)t->dim, plane = (size_t)(t->cosine.side * t->cosine.side);
     const int *rows = t->by.rows + t->by.first[k];

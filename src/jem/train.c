@@ -32,7 +32,7 @@ Augment trainer_augment(const Trainer *t) {
 
 void gather_batches(Trainer *t) {
     Backend *be = &t->dev->be;
-    const int B = t->cfg.batch, n = t->rows;                // all ranks pick alike
+    const int B = t->cfg.batch, n = t->rows;                // all ranks pick the same
     const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
     const Augment noisy = trainer_augment(t), clean = { 0 };
     Augment uncut = noisy;                                  // --cutout is of labelled images
@@ -138,7 +138,7 @@ void trainer_forget(Trainer *t) {
     memset(t->recording, 0, sizeof t->recording);
 }
 
-// A device that can record does so after two steps alike, and from then on replays the recording.
+// A device that can record does so after two steps of the same work, and then replays it.
 static void step_or_replay(Trainer *t) {
     enum { FIRST = 2 };
     Backend *be = &t->dev->be;

@@ -134,7 +134,8 @@ Wish run_wish(TrainRun *r, Wish mine) {
 
 int run_ranks_alike(TrainRun *r, int rc, Err *err) {
     if (!r->comm) return rc;
-    // a rank that failed waits until the others have given up their links, these for nobody
+    // a rank that failed waits until the others, too, have given up the link between devices; those
+    // that lost it need not wait for anyone
     if (rc) r->comm->timeout = r->dev.linked == LINK_LOST ? 10 : 2 * r->comm->timeout;
     return comm_agree(r->comm, rc, err) || trainer_same(&r->t, err);
 }

@@ -18,8 +18,8 @@ struct Sampler {
     Anneal    anneal;           // the steps of fresh chains, as last used
     struct {                    // what was measured for chains ...
         Chain  chain;           // ... of this kind (steps 0: nothing yet), ...
-        StartKind start;        // ... from such starts, so many at once
-        int    batch;
+        StartKind start;        // ... from starts of this kind, ...
+        int    batch;           // ... in batches of this size
         double climb;
     } known;
 };
@@ -295,7 +295,7 @@ static int run_batches(Draw *d, int n, float *images, int *class_of, Err *err) {
 }
 
 int draw_chains(Draw *d, int n, float *images, int *class_of, Err *err) {
-    // a rank that has no memory for it tells the others, which go on to exchange what was drawn
+    // all fail where one has no memory for it, instead of waiting for its images
     return comm_agree(d->m->comm, sampler_open(d, err), err) ||
            run_batches(d, n, images, class_of, err);
 }

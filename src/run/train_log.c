@@ -29,8 +29,8 @@ const char *const log_name[N_LOG] = {
     [LOG_CHAIN_STEPS] = "chain_steps",
 };
 
-// The value of the device's row that each shows (-1: none of them), and how it is printed: so many
-// digits, after the point where it is fixed, else significant ones.
+// For each column: the value of the device's row that it shows (-1: another value), and its number
+// of digits, after the decimal point (fixed) or significant ones.
 static const struct {
     int row, digits, fixed;
 } columns[N_LOG] = {

@@ -7,7 +7,7 @@
 
 enum { CURVE_POINTS = 1024, RATE_ROWS = 64 };
 
-typedef struct { double sum[N_LOG]; unsigned n[N_LOG]; } Point;      // of rows; NaN counts not
+typedef struct { double sum[N_LOG]; unsigned n[N_LOG]; } Point;      // over rows; NaN left out
 
 typedef struct {
     int      n, rows_per_point;         // points; a power of two

@@ -423,7 +423,7 @@ int jempp_http(size_t opts_size, Http *h, const HttpOpts *o, const HttpApp *app,
     s->o = *o;
     s->app = *app;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_t clock;                   // a clock that nobody sets
+    pthread_condattr_t clock;                   // monotonic: setting the time changes nothing
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&s->wake, &clock);

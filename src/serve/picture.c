@@ -16,7 +16,7 @@ static float pixel(const Image *im, int x, int y, int k) {
     return im->p[at * (size_t)im->c + (size_t)k];
 }
 
-// About the centre, counter-clockwise, bilinear; beyond the edge its pixels go on.
+// About the centre, counter-clockwise, bilinear; beyond the edge the pixels there are repeated.
 static int rotate(Image *im, double degrees, Err *err) {
     Image to;
     const double a = degrees * acos(-1) / 180, ca = cos(a), sa = sin(a);

@@ -445,7 +445,7 @@ int runs_open(Runs **out, const char *path, const Http *http, Err *err) {
     r->kind = !dir_exists(r->path) ? ROOT_MODEL : is_run(r->path) ? ROOT_RUN : ROOT_FOLDER;
     r->polled = r->scanned = -1e9;
     pthread_mutex_init(&r->lock, NULL);
-    pthread_condattr_t clock;                   // a clock that nobody sets
+    pthread_condattr_t clock;                   // monotonic: setting the time changes nothing
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&r->wake, &clock);

@@ -1,5 +1,5 @@
-// runs.h - the runs of a folder, followed by one thread of its own, which also answers every
-// request about them: nothing of it is shared.
+// runs.h - the runs of a folder, followed by a thread that also answers every request about them:
+// no other thread uses its data.
 #ifndef RUNS_H
 #define RUNS_H
 #include "run/folder.h"

@@ -193,7 +193,7 @@ int serve(const Config *c, const char *path, const Events *ev, Err *err) {
              work_open(&s.work, c, s.runs, &s.http, err) || listen_to(&s, c, err);
     if (!rc) say_address(&s, c, ev);
     while (!rc && !stop_asked(ev)) nanosleep(&pause, NULL);
-    work_stop(s.work);                      // whoever waits is answered before connections end
+    work_stop(s.work);                      // clients that wait are answered first
     runs_stop(s.runs);
     if (s.http.close) s.http.close(&s.http);
     work_free(s.work);
