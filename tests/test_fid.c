@@ -3,7 +3,6 @@
 #include "golden.h"
 #include "dev/dense.h"
 #include "jem/fid.h"
-#include "run/feature_set.h"
 #include <omp.h>
 #include <stdio.h>
 
@@ -198,24 +197,6 @@ static void distance_of_diagonal_gaussians(void **state) {
     assert_close(found, (0 + 1) + (4 + 9) + (0.25 + 0.25), 1e-12);
     OK(frechet_distance(&found, &b, &a, err));
     assert_close(found, 14.5, 1e-12);
-}
-
-static void keep_line(void *ctx, const char *text) { snprintf(ctx, 300, "%s", text); }
-
-static void images_of_different_sizes_get_a_warning(void **state) {
-    (void)state;
-    double mean[] = { 1 }, cov[] = { 4 };
-    char line[300] = "";
-    const Events ev = { .line = keep_line, .ctx = line };
-    FeatureSet a = { .h = 32, .w = 32, .moments = { 10, 1, mean, cov } }, b = a;
-    FidFigures f;
-    OK(fid_figures(&f, &a, &b, 1, &ev, err));
-    b.h = b.w = 0; // statistics do not tell
-    OK(fid_figures(&f, &a, &b, 1, &ev, err));
-    assert_string_equal(line, "");
-    b.h = 48, b.w = 56;
-    OK(fid_figures(&f, &a, &b, 1, &ev, err));
-    assert_non_null(strstr(line, "images of 32 x 32 pixels against images of 56 x 48"));
 }
 
 static void a_set_is_at_no_distance_from_itself(void **state) {
@@ -428,7 +409,6 @@ int main(void) {
         cmocka_unit_test(singular_values_of_a_reflected_diagonal),
         cmocka_unit_test(figures_equal_other_programs),
         cmocka_unit_test(distance_of_diagonal_gaussians),
-        cmocka_unit_test(images_of_different_sizes_get_a_warning),
         cmocka_unit_test(a_set_is_at_no_distance_from_itself),
         cmocka_unit_test(distance_of_shifted_and_stretched_sets),
         cmocka_unit_test(sets_of_equal_images_have_a_distance),

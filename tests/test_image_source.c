@@ -82,6 +82,20 @@ static void pictures_of_two_sizes_are_refused(void **state) {
     assert_non_null(strstr(why.msg, "no PNG, JPEG or WebP picture"));
 }
 
+static void keep_line(void *ctx, const char *text) { snprintf(ctx, 400, "%s", text); }
+
+static void images_of_another_size_get_a_warning(void **state) {
+    (void)state;
+    char line[400] = "";
+    const Events ev = { .line = keep_line, .ctx = line };
+    const ImageSource s = { .about = "drawn, 60 pictures", .n = 60, .c = 3, .h = 32, .w = 32 };
+    source_warn_of_size(&s, 32, 32, &ev);
+    assert_string_equal(line, "");
+    source_warn_of_size(&s, 48, 56, &ev);
+    assert_non_null(
+        strstr(line, "drawn, 60 pictures, of 32 x 32 pixels, against images of 56 x 48"));
+}
+
 static void sets_have_two_halves(void **state) {
     (void)state;
     const DataOpts o = { .seed = 3 };
@@ -175,6 +189,7 @@ int main(void) {
         cmocka_unit_test(a_folder_gives_its_pictures_as_planes),
         cmocka_unit_test(pictures_lie_in_subfolders_too),
         cmocka_unit_test(pictures_of_two_sizes_are_refused),
+        cmocka_unit_test(images_of_another_size_get_a_warning),
         cmocka_unit_test(sets_have_two_halves),
         cmocka_unit_test(samples_are_rounded_to_bytes),
         cmocka_unit_test(images_are_written_and_read_back),

@@ -130,6 +130,18 @@ void source_close(ImageSource *s) {
     *s = (ImageSource){ 0 };
 }
 
+// The network of FID resizes all images, so what is sharper in one set counts as a difference.
+void source_warn_of_size(const ImageSource *s, int h, int w, const Events *ev) {
+    char line[400];
+    if (s->h == h && s->w == w) return;
+    snprintf(line, sizeof line,
+             "warning: %.120s, of %d x %d pixels, against images of %d x %d: FID also measures the "
+             "difference in resolution; folder:DIR crops and scales pictures, in jempp fid to "
+             "--side N",
+             s->about, s->w, s->h, w, h);
+    tell_line(ev, line);
+}
+
 // ---- reading -----------------------------------------------------------------------------------
 
 static int read_picture(const ImageSource *s, size_t i, uint8_t *dst, Err *err) {

@@ -24,6 +24,8 @@ int  source_of_floats(ImageSource *s, const float *x, size_t n, int c, int side,
                       Err *err);
 // Images index[0 .. n) as three planes each, dst [n][3][h][w]: grey ones three times.
 int  source_read(const ImageSource *s, const uint32_t *index, size_t n, uint8_t *dst, Err *err);
+// A warning where these images are compared with images of another size.
+void source_warn_of_size(const ImageSource *s, int h, int w, const Events *ev);
 // MD5 of the images' size and bytes, in order.
 int  source_hash(const ImageSource *s, char hex[33], Err *err);
 // Writes all images: to FILE.npz as arr_0 [n][h][w][c] uint8, else to a folder, which is created,

@@ -45,6 +45,7 @@ int prepare_fid(Evaluation *e, Err *err) {
     }
     const DataOpts o = eval_data_opts(e);
     if (source_open(&e->fid_images, name, &o, err)) return err_prefix(err, "--reference");
+    source_warn_of_size(&e->fid_images, e->m->net.spec.side, e->m->net.spec.side, e->ev);
     if (!e->use->per_class || (e->fid_images.y && e->fid_images.classes == eval_classes(e)))
         return 0;
     return err_set(err, ERR_ARG, "--per-class: %s has no labels of the model's %d classes", name,

@@ -15,7 +15,8 @@ typedef struct {
     const Config *use;
     const Events *ev;
     FeatureNet    net;
-    FeatureSet    a, b;
+    ImageSource   images, reference;
+    FeatureSet    a, b;                    // of these
     FidFigures    figures;
     double        seconds, seconds_open;   // in all; for the device and the network
 } Comparison;
@@ -51,27 +52,31 @@ static int open_buffer(ImageSource *s, const Comparison *c, const char *path, Er
     return rc;
 }
 
-// The reference is compared by its statistics and a choice of features, which are cached. So are
-// the other side's images where there is no Inception Score to be had of them.
-static int open_side(FeatureSet *f, Comparison *c, const char *name, int reference, Err *err) {
+// The images of one side, or its statistics into f; then from->n is 0.
+static int open_side(FeatureSet *f, ImageSource *from, Comparison *c, const char *name, Err *err) {
     const DataOpts o = { .dir = c->use->data_dir[0] ? c->use->data_dir : NULL,
                          .side = c->use->side,
                          .seed = (uint64_t)c->use->seed,
                          .events = c->ev };
-    ImageSource s;
-    int has_logits = 0;
     if (feature_is_statistics(name)) return feature_statistics(f, name, c->ev, err);
-    double began = now_seconds();
+    const double began = now_seconds();
     if (!c->net.dev.be.name && features_open(&c->net, NULL, c->use, err)) return -1;
     c->seconds_open += now_seconds() - began;
-    if (is_run(name) ? open_buffer(&s, c, name, err) : source_open(&s, name, &o, err)) return -1;
-    began = now_seconds();
-    int rc = features_prepare(&c->net, &s, &has_logits, err);
+    return is_run(name) ? open_buffer(from, c, name, err) : source_open(from, name, &o, err);
+}
+
+// The reference is compared by its statistics and a choice of features, which are cached. So are
+// the other side's images where there is no Inception Score to be had of them.
+static int take_features(FeatureSet *f, ImageSource *from, Comparison *c, int reference, Err *err) {
+    int has_logits = 0;
+    if (!from->n) return 0;
+    const double began = now_seconds();
+    int rc = features_prepare(&c->net, from, &has_logits, err);
     c->seconds_open += now_seconds() - began;
     if (!rc)
-        rc = reference || !has_logits ? feature_reference(f, &c->net, &s, c->ev, err)
-                                      : feature_set(f, &c->net, &s, 1, c->ev, err);
-    source_close(&s);
+        rc = reference || !has_logits ? feature_reference(f, &c->net, from, c->ev, err)
+                                      : feature_set(f, &c->net, from, 1, c->ev, err);
+    source_close(from);
     return rc;
 }
 
@@ -174,8 +179,13 @@ static int check_side(const Comparison *c, const char *a, const char *b, Err *er
 
 static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
     const double began = now_seconds();
-    if (check_side(c, a, b, err) || open_side(&c->b, c, b, 1, err) ||
-        open_side(&c->a, c, a, 0, err))
+    if (check_side(c, a, b, err) || open_side(&c->b, &c->reference, c, b, err) ||
+        open_side(&c->a, &c->images, c, a, err))
+        return NULL;
+    if (c->images.n && c->reference.n)
+        source_warn_of_size(&c->images, c->reference.h, c->reference.w, c->ev);
+    if (take_features(&c->b, &c->reference, c, 1, err) ||
+        take_features(&c->a, &c->images, c, 0, err))
         return NULL;
     warn_of_bias(c);
     if (fid_figures(&c->figures, &c->a, &c->b, (uint64_t)c->use->seed, c->ev, err)) return NULL;
@@ -185,26 +195,32 @@ static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
 
 static char *write_statistics(Comparison *c, const char *a, Err *err) {
     TextOut out;
-    if (check_side(c, a, NULL, err) || open_side(&c->b, c, a, 1, err) ||
+    if (check_side(c, a, NULL, err) || open_side(&c->b, &c->reference, c, a, err) ||
+        take_features(&c->b, &c->reference, c, 1, err) ||
         feature_statistics_write(&c->b, c->use->out, err) || text_open(&out, "a text", err))
         return NULL;
     fprintf(out.f, "%s: mu and sigma of %s\n", c->use->out, c->b.about);
     return tamed(text_close(&out, err));
 }
 
+static void comparison_free(Comparison *c) {
+    source_close(&c->images);
+    source_close(&c->reference);
+    feature_set_free(&c->a);
+    feature_set_free(&c->b);
+    features_close(&c->net);
+}
+
 char *fid_statistics(const Config *use, const char *a, const Events *ev, Err *err) {
     Comparison c = { .use = use, .ev = ev };
     char *text = write_statistics(&c, a, err);
-    feature_set_free(&c.b);
-    features_close(&c.net);
+    comparison_free(&c);
     return text;
 }
 
 char *fid_text(const Config *use, const char *a, const char *b, const Events *ev, Err *err) {
     Comparison c = { .use = use, .ev = ev };
     char *text = compare(&c, a, b, err);
-    feature_set_free(&c.a);
-    feature_set_free(&c.b);
-    features_close(&c.net);
+    comparison_free(&c);
     return text;
 }

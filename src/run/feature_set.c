@@ -20,11 +20,6 @@ void feature_set_free(FeatureSet *s) {
     *s = (FeatureSet){ 0 };
 }
 
-static void describe(FeatureSet *s, const ImageSource *from) {
-    *s = (FeatureSet){ .h = from->h, .w = from->w };
-    snprintf(s->about, sizeof s->about, "%s", from->about);
-}
-
 static int alloc_rows(FeatureSet *s, size_t n, int logits, int labels, Err *err) {
     s->n_x = n;
     if (memory_check(n * DIM * sizeof *s->x, "features of images", err)) return -1;
@@ -38,7 +33,8 @@ static int alloc_rows(FeatureSet *s, size_t n, int logits, int labels, Err *err)
 
 int feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with_logits,
                 const Events *ev, Err *err) {
-    describe(s, from);
+    *s = (FeatureSet){ 0 };
+    snprintf(s->about, sizeof s->about, "%s", from->about);
     int has_logits = 0;
     int rc = features_prepare(f, from, &has_logits, err) ||
              alloc_rows(s, from->n, with_logits && has_logits, from->y != NULL, err);
@@ -140,7 +136,7 @@ int feature_reference(FeatureSet *s, FeatureNet *f, const ImageSource *from, con
     const int cache = !cache_path(path, f, from, &none) && !comm_rank(f->comm);
     int known = 0;
     if (cache && file_exists(path)) {
-        describe(s, from);
+        snprintf(s->about, sizeof s->about, "%s", from->about);
         known = !feature_cache_read(s, path, from->n, &none);
         if (!known) {
             feature_set_free(s);
@@ -262,18 +258,6 @@ static int score_of(FidFigures *f, const FeatureSet *s, uint64_t seed, Err *err)
     return 0;
 }
 
-// The network resizes both to 299 x 299, so what is sharper in one set counts as a difference.
-static void warn_of_sizes(const FeatureSet *a, const FeatureSet *b, const Events *ev) {
-    char line[300];
-    if (!a->h || !b->h || (a->h == b->h && a->w == b->w)) return;
-    snprintf(
-        line, sizeof line,
-        "warning: images of %d x %d pixels against images of %d x %d: FID also measures the "
-        "difference in resolution; folder:DIR crops and scales pictures, in jempp fid to --side N",
-        a->w, a->h, b->w, b->h);
-    tell_line(ev, line);
-}
-
 int fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *reference, uint64_t seed,
                 const Events *ev, Err *err) {
     *f = (FidFigures){ .n = (double)images->moments.n,
@@ -287,7 +271,6 @@ int fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *refer
                        .coverage = NAN,
                        .is = NAN,
                        .is_sd = NAN };
-    warn_of_sizes(images, reference, ev);
     const double began = now_seconds();
     if (frechet_distance(&f->fid, &images->moments, &reference->moments, err)) return -1;
     const double found = now_seconds();

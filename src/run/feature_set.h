@@ -9,7 +9,6 @@ enum { FID_REFERENCES = 10000 };    // whose features are compared one by one, a
 
 typedef struct {
     char     about[600];            // "cifar10, 50000 training images"
-    int      h, w;                  // pixels of an image; 0: unknown
     Moments  moments;               // of all images
     size_t   n_x;
     float   *x;                     // [n_x][dim] of all images or of some; NULL: unknown
@@ -44,7 +43,6 @@ typedef struct {                    // of `n` images; NaN: cannot be computed fr
     double seconds_fid, seconds_pairs;   // that FID took, and what compares pairs of images
 } FidFigures;
 
-// Warns where the images of the two sets have different sizes.
 int  fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *reference,
                  uint64_t seed, const Events *ev, Err *err);
 #endif
