@@ -448,79 +448,143 @@ static void the_loss_of_telling_real_from_sampled_is_summed_up(void **state) {
     dev_close(&dev);
 }
 
-static void trouble_sets_the_latch(void **state) {
+// ---- the divergence check ---------------------------------------------------------------------
+
+static void a_gradient_that_is_not_finite_halts(void **state) {
     (void)state;
     Dev dev;
     open_device(&dev, "ref");
-    real g[3] = { 1, 2, 3 }, ring[2 * N_ROW], sums[N_SUMS * N_SUM] = { 0 };
+    real g[3] = { 1, 2, 3 };
     StepState now = { 0 };
     dev.be.check_finite(&dev, 3, g, &now);
     assert_int_equal(now.halt, HALT_NO);
     g[1] = NAN;
     dev.be.check_finite(&dev, 3, g, &now);
     assert_int_equal(now.halt, HALT_GRAD);
-
-    Watch w = { .n = 1,
-                .n_batch = 2,
-                .e = { { .a = 1, .b = -1 }, { .a = 1 } },
-                .label = 0,
-                .px = 0,
-                .fake = 1,
-                .loss_limit = 1000,
-                .gap_limit = 10,
-                .n_ring = 2 };
-    now = (StepState){ .in.step = 51 };
-    sums[SUM_LSE] = 3, sums[SUM_ZY] = 1, sums[N_SUM + SUM_LSE] = -5;
-    dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.halt, HALT_NO);
-    assert_close(now.gap, 0.02 * 8, 1e-6);
-    assert_close(ring[N_ROW + ROW_LOSS], 3 - 1 - 5, 1e-6);
-    assert_close(ring[N_ROW + ROW_CE], 2, 1e-6);
-    assert_int_equal(now.over_margin, 0);
-    w.px_margin = (real)7.5;                                    // f(x) - f(x_q) is 8
-    dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.over_margin, 1);
-    w.e[0].now = w.e[1].now = &now, w.e[0].a_over = 1, w.e[0].b_over = -2;
-    dev.be.watch(&dev, &w, sums, &now, ring);                   // it was behind: other weights
-    assert_close(ring[N_ROW + ROW_LOSS], 3 - 2, 1e-6);
-    w.px_margin = (real)8.5;
-    dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.over_margin, 0);
-    w.e[0].now = w.e[1].now = NULL, w.px_margin = 0;
-    now = (StepState){ .in.step = 51 };
-    assert_true(ring[N_ROW + ROW_CLIMB] == 0);
-    w.up = (Energy){ .a = 1, .b = 3 }, w.after = CHAIN_AFTER;        // 2 + 3 * 1 of the promised 20
-    sums[CHAIN_BEFORE * N_SUM + SUM_LSE] = 7, sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 9;
-    sums[CHAIN_BEFORE * N_SUM + SUM_ZY] = 1, sums[CHAIN_AFTER * N_SUM + SUM_ZY] = 2;
-    sums[CHAIN_SLOPE * N_SUM] = -4, sums[CHAIN_SLOPE * N_SUM + 1] = 16;
-    dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_close(ring[N_ROW + ROW_CLIMB], 0.25, 1e-6);
-    dev.be.dot(&dev, 3, (real[]){ 1, -2, 3 }, (real[]){ 4, 5, 6 }, &sums[0]);
-    assert_close(sums[0], 12, 1e-6);
-    now = (StepState){ .in.step = 51 };
-    sums[SUM_LSE] = 900;                                       // finite, and far from its samples
-    dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.halt, HALT_GAP);
-    w.ce_limit = 1;                                            // a classifier that forgets
-    now = (StepState){ .in.step = 51, .ce = (real)0.5, .ce_low = (real)0.4 };
-    sums[SUM_LSE] = 1, sums[SUM_ZY] = (real)0.9, sums[N_SUM + SUM_LSE] = 1;
-    dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.halt, HALT_NO);
-    assert_close(now.ce, 0.98 * 0.5 + 0.02 * 0.1, 1e-6);
-    assert_close(now.ce_low, 0.4, 1e-6);
-    now.ce_low = (real)0.495;
-    dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_true(now.ce_low == now.ce && now.halt == HALT_NO);
-    sums[SUM_LSE] = 3;
-    for (int i = 0; i < 40; i++) dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.halt, HALT_NO);
-    for (int i = 0; i < 15; i++) dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.halt, HALT_CE);
-    now = (StepState){ .in.step = 51 };
-    sums[SUM_LSE] = NAN;
-    dev.be.watch(&dev, &w, sums, &now, ring);
-    assert_int_equal(now.halt, HALT_LOSS);
     dev_close(&dev);
+}
+
+typedef struct {
+    Dev  dev;
+    Watch w;
+    StepState now;
+    real sums[N_SUMS * N_SUM], ring[2 * N_ROW], *row;
+} Watched;
+
+// Cross-entropy 3 - 1 of the labelled batch, f(x) = 3, f(x_q) = -5.
+static void watch_open(Watched *t) {
+    *t = (Watched){ .w = { .n = 1,
+                           .n_batch = 2,
+                           .e = { { .a = 1, .b = -1 }, { .a = 1 } },
+                           .label = 0,
+                           .px = 0,
+                           .fake = 1,
+                           .loss_limit = 1000,
+                           .gap_limit = 10,
+                           .n_ring = 2 },
+                    .now = { .in.step = 51 } };
+    t->row = t->ring + N_ROW;                                   // of step 51
+    t->sums[SUM_LSE] = 3, t->sums[SUM_ZY] = 1, t->sums[N_SUM + SUM_LSE] = -5;
+    open_device(&t->dev, "ref");
+}
+
+static void watch_step_of(Watched *t) {
+    t->dev.be.watch(&t->dev, &t->w, t->sums, &t->now, t->ring);
+}
+
+static void a_step_is_logged_with_its_loss_and_gap(void **state) {
+    (void)state;
+    Watched t;
+    watch_open(&t);
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_NO);
+    assert_close(t.now.gap, 0.02 * 8, 1e-6);
+    assert_close(t.row[ROW_LOSS], 3 - 1 - 5, 1e-6);
+    assert_close(t.row[ROW_CE], 2, 1e-6);
+    assert_true(t.row[ROW_CLIMB] == 0);
+    assert_int_equal(t.now.over_margin, 0);
+    dev_close(&t.dev);
+}
+
+static void beyond_the_margin_the_loss_has_other_weights(void **state) {
+    (void)state;
+    Watched t;
+    watch_open(&t);
+    t.w.px_margin = (real)7.5;                                  // f(x) - f(x_q) is 8
+    watch_step_of(&t);
+    assert_int_equal(t.now.over_margin, 1);
+    t.w.e[0].now = t.w.e[1].now = &t.now, t.w.e[0].a_over = 1, t.w.e[0].b_over = -2;
+    watch_step_of(&t);
+    assert_close(t.row[ROW_LOSS], 3 - 2, 1e-6);
+    t.w.px_margin = (real)8.5;
+    watch_step_of(&t);
+    assert_int_equal(t.now.over_margin, 0);
+    dev_close(&t.dev);
+}
+
+static void climb_is_what_a_move_gains_of_what_its_slope_promises(void **state) {
+    (void)state;
+    Watched t;
+    watch_open(&t);
+    t.w.up = (Energy){ .a = 1, .b = 3 }, t.w.after = CHAIN_AFTER;
+    t.sums[CHAIN_BEFORE * N_SUM + SUM_LSE] = 7, t.sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 9;
+    t.sums[CHAIN_BEFORE * N_SUM + SUM_ZY] = 1, t.sums[CHAIN_AFTER * N_SUM + SUM_ZY] = 2;
+    t.sums[CHAIN_SLOPE * N_SUM] = -4, t.sums[CHAIN_SLOPE * N_SUM + 1] = 16;
+    watch_step_of(&t);
+    assert_close(t.row[ROW_CLIMB], 0.25, 1e-6);                 // 2 + 3 * 1 of 20
+    dev_close(&t.dev);
+}
+
+static void a_dot_product_is_summed(void **state) {
+    (void)state;
+    Dev dev;
+    real sum = 0;
+    open_device(&dev, "ref");
+    dev.be.dot(&dev, 3, (real[]){ 1, -2, 3 }, (real[]){ 4, 5, 6 }, &sum);
+    assert_close(sum, 12, 1e-6);
+    dev_close(&dev);
+}
+
+static void a_gap_beyond_its_limit_halts(void **state) {
+    (void)state;
+    Watched t;
+    watch_open(&t);
+    t.sums[SUM_LSE] = 900;                                     // finite, and far from its samples
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_GAP);
+    dev_close(&t.dev);
+}
+
+static void a_classifier_that_forgets_halts(void **state) {
+    (void)state;
+    Watched t;
+    watch_open(&t);
+    t.w.ce_limit = 1;
+    t.now.ce = (real)0.5, t.now.ce_low = (real)0.4;
+    t.sums[SUM_LSE] = 1, t.sums[SUM_ZY] = (real)0.9, t.sums[N_SUM + SUM_LSE] = 1;
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_NO);
+    assert_close(t.now.ce, 0.98 * 0.5 + 0.02 * 0.1, 1e-6);
+    assert_close(t.now.ce_low, 0.4, 1e-6);
+    t.now.ce_low = (real)0.495;
+    watch_step_of(&t);
+    assert_true(t.now.ce_low == t.now.ce && t.now.halt == HALT_NO);
+    t.sums[SUM_LSE] = 3;
+    for (int i = 0; i < 40; i++) watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_NO);
+    for (int i = 0; i < 15; i++) watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_CE);
+    dev_close(&t.dev);
+}
+
+static void a_loss_that_is_not_finite_halts(void **state) {
+    (void)state;
+    Watched t;
+    watch_open(&t);
+    t.sums[SUM_LSE] = NAN;
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_LOSS);
+    dev_close(&t.dev);
 }
 
 int main(void) {
@@ -541,7 +605,14 @@ int main(void) {
         cmocka_unit_test(adams_first_step_has_the_length_of_the_rate),
         cmocka_unit_test(attacks_stay_in_their_ball_and_box),
         cmocka_unit_test(the_loss_of_telling_real_from_sampled_is_summed_up),
-        cmocka_unit_test(trouble_sets_the_latch),
+        cmocka_unit_test(a_gradient_that_is_not_finite_halts),
+        cmocka_unit_test(a_step_is_logged_with_its_loss_and_gap),
+        cmocka_unit_test(beyond_the_margin_the_loss_has_other_weights),
+        cmocka_unit_test(climb_is_what_a_move_gains_of_what_its_slope_promises),
+        cmocka_unit_test(a_dot_product_is_summed),
+        cmocka_unit_test(a_gap_beyond_its_limit_halts),
+        cmocka_unit_test(a_classifier_that_forgets_halts),
+        cmocka_unit_test(a_loss_that_is_not_finite_halts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -341,7 +341,7 @@ static void finished_chains_go_back_to_their_slots(void **state) {
     replay_take(&c.replay, c.x, c.now);
     for (int i = 0; i < 8 * DIM; i++) c.x[i] = (real)(100 + i / DIM);
     c.now->halt = HALT_GAP;
-    replay_store(&c.replay, c.x, c.now);                    // in trouble nothing is written
+    replay_store(&c.replay, c.x, c.now);                    // after a divergence nothing is written
     assert_memory_equal(c.replay.x, old, 20 * DIM * sizeof *old);
     c.now->halt = HALT_NO;
     replay_store(&c.replay, c.x, c.now);
