@@ -62,9 +62,7 @@ static Where where(const WinoJob *j, int tile) {
     return (Where){ tile / j->per, tile % j->per / j->cols, tile % j->cols };
 }
 
-INLINE Plane plane(const Tensor *t, int n, int b) {
-    return (Plane){ chunk(t, n, b), t->h, t->w };
-}
+INLINE Plane plane(const Tensor *t, int n, int b) { return (Plane){ chunk(t, n, b), t->h, t->w }; }
 
 // The values that a tile reads, `step` apart from row to row; x itself where that will do.
 INLINE const vec *tile_pixels(Kind k, Plane in, Where at, int before, vec *room, int *step) {

@@ -209,9 +209,9 @@ int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
     if (st_open(&st, path, err)) return -1;
     const char *choices = st_meta(&st, "tuning"), *text = st_meta(&st, "options");
     config_defaults(c);
-    const int rc = text ? config_text(c, text, strlen(text), path, err) ||
-                              config_only(c, CMD_TRAIN, path, err)
-                        : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
+    const int rc =
+        text ? config_text(c, text, strlen(text), path, err) || config_only(c, CMD_TRAIN, path, err)
+             : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
     if (tuning) *tuning = choices ? strdup(choices) : NULL;
     st_close(&st);
     return rc;
