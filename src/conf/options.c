@@ -89,7 +89,7 @@ const OptRow config_rows[] = {
     { "num-classes", T_INT, AT(n_classes), "0", 0, 1000, NULL, INFO | BENCH, "network",
       "number of classes" },
 
-    { "batch", T_INT, AT(batch), "64", 1, 65536, NULL, NETS | SAMPLE, "length",
+    { "batch", T_INT, AT(batch), "64", 1, 65535, NULL, NETS | SAMPLE, "length",
       "images per batch; sample: chains per batch, by default as many as in training" },
     { "epochs", T_NUM, AT(epochs), "150", 0, 1e6, NULL, TRAIN | MAY_CHANGE, "length",
       "passes over the training images" },

@@ -98,7 +98,7 @@ static int classify(Samples *s, Err *err) {
     const double share = s->e->use->confident;
     if (share < 1 && !strcmp(s->from, "buffer")) {
         qsort(order, (size_t)s->n, sizeof *order, most_confident_first);
-        s->n = (int)fmax(2, floor(share * s->n));
+        s->n = (int)fmax(2, floor(share * s->n + 1e-6));
         s->result.confident = share;
     }
     for (int i = 0; i < s->n; i++) {
