@@ -993,7 +993,7 @@ static real *trainer_end(Trainer *t, Dev *dev, size_t *n) {
 }
 
 // Six steps, of which the last four are recorded and replayed, against six that are not.
-static void recorded_steps(Precision precision, const char *model, double sam) {
+static void recorded_steps(Precision precision, const char *model, double sam, int sam_images) {
     enum { STEPS = 6 };
     real *w[2];
     uint64_t batches[2];
@@ -1006,7 +1006,7 @@ static void recorded_steps(Precision precision, const char *model, double sam) {
         const DevOpts o = { .precision = precision, .deterministic = 1, .tuning = tuning };
         config_defaults(&c);
         strcpy(c.model, model);
-        c.steps = 2, c.sam = sam;
+        c.steps = 2, c.sam = sam, c.sam_images = sam_images;
         trainer_start(&t, &dev, &o, !i, &c);
         for (int k = 0; k < STEPS; k++) trainer_advance(&t);
         OK(dev_check(&dev, err));
@@ -1025,8 +1025,9 @@ static void recorded_steps(Precision precision, const char *model, double sam) {
 static void a_recorded_step_is_the_same_step(void **state) {
     (void)state;
     if (!has_device("cuda")) skip();
-    recorded_steps(PREC_FP32, "wrn-10-1", 0);
-    recorded_steps(PREC_BF16, "wrn-10-4", 2);               // wide enough for own convolutions
+    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0);
+    recorded_steps(PREC_BF16, "wrn-10-4", 2, 0);            // wide enough for own convolutions
+    recorded_steps(PREC_BF16, "wrn-10-4", 2, 4);
 }
 
 // Fourteen steps in which chains get longer after the tenth: recorded, forgotten, recorded again.
