@@ -438,13 +438,13 @@ static void fractions_are_read_in_order(void **state) {
     assert_int_equal(config_fractions("", at, MAX_DROPS, &err), 0);
 }
 
-static void a_resumed_run_may_change_its_length_and_place_alone(void **state) {
+static void a_resumed_run_may_change_its_length_place_and_sam_alone(void **state) {
     (void)state;
     static const char *const may[] = { "epochs = 7\n",  "iterations = 9\n",
                                        "minutes = 3\n", "device = ref\n",
                                        "threads = 1\n", "data-dir = d\n",
                                        "out = o\n",     "checkpoint-minutes = 1\n",
-                                       "zoom = 3\n" };
+                                       "zoom = 3\n",    "sam = 2\nsam-images = 32\n" };
     static const char *const may_not[] = { "steps = 7\n",   "lr = 0.2\n",         "seed = 2\n",
                                            "px = shared\n", "model = wrn-16-2\n", "data = svhn\n",
                                            "clamp = off\n" };
@@ -570,7 +570,7 @@ int main(void) {
         cmocka_unit_test(presets_differ_as_the_paper_says),
         cmocka_unit_test(what_does_not_fit_together_is_refused),
         cmocka_unit_test(fractions_are_read_in_order),
-        cmocka_unit_test(a_resumed_run_may_change_its_length_and_place_alone),
+        cmocka_unit_test(a_resumed_run_may_change_its_length_place_and_sam_alone),
         cmocka_unit_test(the_length_that_is_set_last_counts),
         cmocka_unit_test(a_presets_options_are_not_the_users),
         cmocka_unit_test(a_note_is_about_an_option_that_the_command_has),

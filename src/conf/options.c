@@ -184,12 +184,13 @@ const OptRow config_rows[] = {
       "iterations over which the learning rate first rises from 0" },
     { "ema", T_NUM, AT(ema), "0", 0, 0.999999, NULL, TRAIN, "optimisation",
       "decay of the exponential moving average of the weights, per step; 0: no average" },
-    { "sam", T_NUM, AT(sam), "0", 0, 100, NULL, TRAIN | BENCH, "optimisation",
+    { "sam", T_NUM, AT(sam), "0", 0, 100, NULL, TRAIN | BENCH | MAY_CHANGE, "optimisation",
       "radius of sharpness-aware minimisation (adaptive SAM; published: 2), which computes each "
       "gradient twice; 0: off" },
-    { "sam-from", T_NUM, AT(sam_from), "0", 0, 1, NULL, TRAIN, "optimisation",
+    { "sam-from", T_NUM, AT(sam_from), "0", 0, 1, NULL, TRAIN | MAY_CHANGE, "optimisation",
       "start of sharpness-aware minimisation, as a fraction of the run" },
-    { "sam-images", T_INT, AT(sam_images), "0", 0, 100000, NULL, TRAIN | BENCH, "optimisation",
+    { "sam-images", T_INT, AT(sam_images), "0", 0, 100000, NULL, TRAIN | BENCH | MAY_CHANGE,
+      "optimisation",
       "images of each batch that choose the direction in which SAM perturbs the weights; 0: all" },
 
     { "adversarial", T_CHOICE, AT(adversarial), "none", 0, 0, "none|linf|l2", TRAIN, "attacks",
