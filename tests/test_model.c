@@ -246,7 +246,7 @@ static void a_failed_allocation_ends_its_call_alone(void **state) {
     float *image = calloc(3 * 256 * 256, sizeof *image), z[3];
     spec.side = 256;
     make_model(NULL);
-    spoil("options", "batch = 65536\nstart = uniform\nsteps = 1\n", NULL);
+    spoil("options", "batch = 65535\nstart = uniform\nsteps = 1\n", NULL);
     spec.side = 8;
     make_model(NULL);
     OK(open_model(&m, bad, err));
