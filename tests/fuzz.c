@@ -4,6 +4,7 @@
 #include "base/image.h"
 #include "base/json.h"
 #include "base/npz.h"
+#include "base/safetensors.h"
 #include "base/torch_file.h"
 #include "jempp.h"
 #include "run/ckpt.h"
