@@ -101,7 +101,8 @@ static const OptNote SERVE_NOTES[] = {
 static const OptNote FID_NOTES[] = {
     { "out", "npz file for the statistics (mu and sigma) of one set of images; other tools read it",
       "none: two sets are compared" },
-    { "seed", "seed that selects images for KID, precision and recall, and of the test split of folder:",
+    { "seed",
+      "seed that selects images for KID, precision and recall, and of the test split of folder:",
       NULL },
     { "force", "replace a file that is not an npz file", NULL },
     { "side", "folder: and shapes: width and height of the images in pixels", "32" },
