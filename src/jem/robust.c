@@ -35,7 +35,7 @@ typedef struct {
 } Curve;
 
 static void attack_images(Curve *c, const int *index, int n, double radius) {
-    if (c->a->method != METHOD_APGD) {
+    if (!c->apgd.y) {
         attack_climb(c->p, c->p->x, c->a, radius, c->key, c->ev);
         return;
     }

@@ -230,9 +230,10 @@ void trainer_close(Trainer *t) {
     Dev *dev = t->dev;
     if (!dev) return;
     trainer_forget(t);
-    Pass *passes[] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass,
-                       &t->attack_pass, &t->few_real, &t->few_sampled };
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) pass_close(passes[i]);
+    enum { N = 7 };
+    Pass *passes[N] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass,
+                        &t->attack_pass, &t->few_real, &t->few_sampled };
+    for (int i = 0; i < N; i++) pass_close(passes[i]);
     if (t->comm) dev->be.free(dev, t->chains);
     for (int i = 0; i < MAX_BATCHES; i++) {
         dev->be.free(dev, t->batch[i].x);

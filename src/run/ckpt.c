@@ -381,13 +381,12 @@ static int declare_model(StWriter *w, const ModelOut *m, const char *path, Err *
     return rc;
 }
 
-// Everything in the order of declaration; room: as DeviceOut's.
-static int write_model(StWriter *w, const ModelOut *m, real *room, Err *err) {
-    const DeviceOut out = { w, m->net->dev, m->half, room };
-    write_counters(w, m->net);
-    write_net(&out, m->net);
-    if (m->torch) torch_write_classes(w, m->net, m->half ? ST_F16 : ST_F32);
-    write_starts(w, &m->card->starts, tensor_len(&m->net->act[0]));
+// Everything in the order of declaration.
+static int write_model(const DeviceOut *o, const ModelOut *m, Err *err) {
+    write_counters(o->w, m->net);
+    write_net(o, m->net);
+    if (m->torch) torch_write_classes(o->w, m->net, m->half ? ST_F16 : ST_F32);
+    write_starts(o->w, &m->card->starts, tensor_len(&m->net->act[0]));
     return dev_check(m->net->dev, err);
 }
 
@@ -399,7 +398,7 @@ int model_save(Net *net, const ModelCard *card, int half, const char *path, Err 
     real *room = malloc(DEVICE_OUT_ROOM * sizeof *room);
     if (!room) return err_set(err, ERR_MEM, "out of memory for a model");
     int rc = declare_model(&w, &m, path, err);
-    if (!rc) rc = write_model(&w, &m, room, err);
+    if (!rc) rc = write_model(&(DeviceOut){ &w, net->dev, half, room }, &m, err);
     free(room);
     if (!rc) return st_finish(&w, err);
     if (w.format) st_cancel(&w);
@@ -415,7 +414,7 @@ int model_take(Snapshot *s, Net *net, const ModelCard *card, const char *path, E
     if (rc) return rc;
     s->open = 1;
     rc = snapshot_hold(s, net->dev, err);
-    if (!rc) rc = write_model(&s->w, &m, NULL, err);
+    if (!rc) rc = write_model(&(DeviceOut){ &s->w, net->dev, 0, NULL }, &m, err);
     if (rc) snapshot_drop(s);
     return rc;
 }
