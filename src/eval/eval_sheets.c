@@ -57,14 +57,18 @@ static void put(Sheets *s, int to, const float *x) {
         for (size_t i = 0; i < s->dim; i++) at[i] = -1;      // black: there is none
 }
 
-// Draws n class-conditional samples, and makes a sheet of the first, one row per class. They stay
-// in x [n][dim].
-static int class_rows(Sheets *s, const char *name, const char *from, int n, float *x, Err *err) {
+// A sheet of the first of n class-conditional samples, one row per class. Returns all of them,
+// [n][dim], malloc'd; NULL and err.
+static float *class_rows(Sheets *s, const char *name, const char *from, int n, Err *err) {
     const int shown = ACROSS * s->classes;
-    if (draw(s, from, 1, n, x, err)) return -1;
-    for (int i = 0; i < shown; i++)
+    float *x = malloc((size_t)n * s->dim * sizeof *x);
+    int rc = x ? draw(s, from, 1, n, x, err) : err_set(err, ERR_MEM, "out of memory for samples");
+    for (int i = 0; !rc && i < shown; i++)
         put(s, i % s->classes * ACROSS + i / s->classes, x + (size_t)i * s->dim);
-    return write_page(s, name, shown, ACROSS, err);
+    if (!rc) rc = write_page(s, name, shown, ACROSS, err);
+    if (!rc) return x;
+    free(x);
+    return NULL;
 }
 
 // The percentage of class-conditional samples whose class the classifier m predicts.
@@ -90,23 +94,20 @@ static int class_samples(Sheets *s, Err *err) {
                                                  : MEASURED,
               each = most / s->classes, n = s->classes * (each > ACROSS ? each : ACROSS);
     SamplesResult *r = &s->result;
-    float *x = malloc((size_t)n * s->dim * sizeof *x);
-    int rc = x ? class_rows(s, "classes.png", "fresh", n, x, err)
-               : err_set(err, ERR_MEM, "out of memory for samples");
+    float *x = class_rows(s, "classes.png", "fresh", n, err);
+    if (!x) return -1;
     r->by_class = n;
     r->fresh_steps = model_chains(e->m).steps;
-    r->classifier = asked ? e->use->classifier : "";
-    if (!rc) rc = agreement(s, e->m, x, n, &r->agreement, err);
+    r->classifier = e->use->classifier;
+    int rc = agreement(s, e->m, x, n, &r->agreement, err);
     if (!rc && asked) rc = agreement(s, &e->classifier, x, n, &r->classifier_agreement, err);
     free(x);
     return rc;
 }
 
 static int class_starts(Sheets *s, Err *err) {
-    const int n = ACROSS * s->classes;
-    float *x = malloc((size_t)n * s->dim * sizeof *x);
-    const int rc = x ? class_rows(s, "starts.png", "starts", n, x, err)
-                     : err_set(err, ERR_MEM, "out of memory for samples");
+    float *x = class_rows(s, "starts.png", "starts", ACROSS * s->classes, err);
+    const int rc = x ? 0 : -1;
     free(x);
     return rc;
 }

@@ -95,9 +95,11 @@ static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
     pass_backward_last(p, i == t->watch.n_batch - 1 ? t->comm : NULL);
 }
 
-// With --sam-images, all that this gradient has to give a sharpness-aware step is a direction.
+// With --sam-images, all that the first gradient has to give a sharpness-aware step is a direction.
+static int few_images(const Trainer *t) { return sam_active(t) && t->sam_rows; }
+
 static Pass *first_pass(Trainer *t, const TrainBatch *b) {
-    if (!sam_active(t) || !t->sam_rows) return b->pass;
+    if (!few_images(t)) return b->pass;
     return b == t->sampled ? &t->few_sampled : &t->few_real;
 }
 
@@ -125,7 +127,7 @@ void sam_gradients(Trainer *t) {
 void check_step(Trainer *t) {
     Backend *be = &t->dev->be;
     Watch w = t->watch;
-    if (sam_active(t) && t->sam_rows) w.n = t->sam_rows * comm_size(t->comm);
+    if (few_images(t)) w.n = t->sam_rows * comm_size(t->comm);
     be->check_finite(t->dev, t->net.n_w, t->net.dw, t->state);
     be->watch(t->dev, &w, t->sums, t->state, t->ring);
 }

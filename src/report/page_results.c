@@ -275,7 +275,7 @@ static void put_samples(Page *p) {
     n += put_sheets(p, 1);
     n += page_folder(p);
     if (!n) fputs("<p class=soft>None were found.</p>\n", p->out);
-    put_table(p, TASK_SAMPLES, "Settings of the chains");
+    put_table(p, TASK_SAMPLES, "Chains, and samples drawn by class");
 }
 
 // Samples above the training images that are nearest to them.

@@ -14,6 +14,20 @@ static void declare(StWriter *w, const char *in, const char *name, const char *p
     st_declare(w, full, type, rank, shape);
 }
 
+// A net's running statistics one by one: mean, variance, mean, ...
+typedef struct {
+    char   name[96];
+    real  *p;
+    size_t n;
+} Statistic;
+
+static Statistic statistic(const Net *net, int i) {
+    const Stat *s = &net->stat[i / 2];
+    Statistic one = { .p = net->state + s->off + (i % 2 ? s->len : 0), .n = s->len };
+    snprintf(one.name, sizeof one.name, "%s.running_%s", s->name, i % 2 ? "var" : "mean");
+    return one;
+}
+
 void declare_net(StWriter *w, const Net *net, const char *in, StType type) {
     for (int i = 0; i < net->n_par; i++) {
         uint64_t shape[4];
@@ -62,9 +76,9 @@ void write_device(const DeviceOut *o, const real *p, size_t n) {
 
 void write_net(const DeviceOut *o, const Net *net) {
     for (int i = 0; i < net->n_par; i++) write_device(o, net->w + net->par[i].off, net->par[i].len);
-    for (int i = 0; i < 2 * net->n_stat; i++) { // mean, variance, mean, ...
-        const Stat *s = &net->stat[i / 2];
-        write_device(o, net->state + s->off + (i % 2 ? s->len : 0), s->len);
+    for (int i = 0; i < 2 * net->n_stat; i++) {
+        const Statistic s = statistic(net, i);
+        write_device(o, s.p, s.n);
     }
 }
 
@@ -89,11 +103,8 @@ int net_fits_half(const Net *net, Err *err) {
         if (fits_half(net->dev, net->par[i].name, net->w + net->par[i].off, net->par[i].len, err))
             return -1;
     for (int i = 0; i < 2 * net->n_stat; i++) {
-        const Stat *s = &net->stat[i / 2];
-        char name[96];
-        snprintf(name, sizeof name, "%s.running_%s", s->name, i % 2 ? "var" : "mean");
-        if (fits_half(net->dev, name, net->state + s->off + (i % 2 ? s->len : 0), s->len, err))
-            return -1;
+        const Statistic s = statistic(net, i);
+        if (fits_half(net->dev, s.name, s.p, s.n, err)) return -1;
     }
     return 0;
 }
@@ -137,13 +148,12 @@ int model_complete(const St *st, const Net *net, Err *err) {
     for (int i = 0; i < net->n_par; i++)
         if (!find_numbers(st, net->par[i].name, net->par[i].len, err)) return -1;
     for (int i = 0; i < 2 * net->n_stat; i++) {
-        char name[96];
-        snprintf(name, sizeof name, "%s.running_%s", net->stat[i / 2].name, i % 2 ? "var" : "mean");
-        if (!st_find(st, name))
+        const Statistic s = statistic(net, i);
+        if (!st_find(st, s.name))
             return err_set(err, ERR_DATA,
                            "%s: no tensor '%s': batch normalisation needs running statistics",
-                           st->path, name);
-        if (!find_numbers(st, name, net->stat[i / 2].len, err)) return -1;
+                           st->path, s.name);
+        if (!find_numbers(st, s.name, s.n, err)) return -1;
     }
     return 0;
 }
@@ -153,14 +163,13 @@ int model_weights(St *st, Net *net, Err *err) {
         if (read_device(st, net->par[i].name, net->dev, net->w + net->par[i].off, net->par[i].len,
                         err))
             return -1;
+    for (int i = 0; i < 2 * net->n_stat; i++) {
+        const Statistic s = statistic(net, i);
+        if (read_device(st, s.name, net->dev, s.p, s.n, err)) return -1;
+    }
     for (int i = 0; i < net->n_stat; i++) {
-        const Stat *s = &net->stat[i];
         char name[96];
-        snprintf(name, sizeof name, "%s.running_mean", s->name);
-        if (read_device(st, name, net->dev, net->state + s->off, s->len, err)) return -1;
-        snprintf(name, sizeof name, "%s.running_var", s->name);
-        if (read_device(st, name, net->dev, net->state + s->off + s->len, s->len, err)) return -1;
-        snprintf(name, sizeof name, "%s.num_batches_tracked", s->name);
+        snprintf(name, sizeof name, "%s.num_batches_tracked", net->stat[i].name);
         const StTensor *t = st_find(st, name);
         int64_t batches = 0;
         if (t && t->type == ST_I64 && st_read_raw(st, t, &batches, sizeof batches, err)) return -1;
