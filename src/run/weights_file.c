@@ -17,13 +17,12 @@ static void declare(StWriter *w, const char *in, const char *name, const char *p
 // A net's running statistics one by one: mean, variance, mean, ...
 typedef struct {
     char   name[96];
-    real  *p;
-    size_t n;
+    size_t off, n;  // where in net->state, which a net without memory (a plan) does not have
 } Statistic;
 
 static Statistic statistic(const Net *net, int i) {
     const Stat *s = &net->stat[i / 2];
-    Statistic one = { .p = net->state + s->off + (i % 2 ? s->len : 0), .n = s->len };
+    Statistic one = { .off = s->off + (i % 2 ? s->len : 0), .n = s->len };
     snprintf(one.name, sizeof one.name, "%s.running_%s", s->name, i % 2 ? "var" : "mean");
     return one;
 }
@@ -78,7 +77,7 @@ void write_net(const DeviceOut *o, const Net *net) {
     for (int i = 0; i < net->n_par; i++) write_device(o, net->w + net->par[i].off, net->par[i].len);
     for (int i = 0; i < 2 * net->n_stat; i++) {
         const Statistic s = statistic(net, i);
-        write_device(o, s.p, s.n);
+        write_device(o, net->state + s.off, s.n);
     }
 }
 
@@ -104,7 +103,7 @@ int net_fits_half(const Net *net, Err *err) {
             return -1;
     for (int i = 0; i < 2 * net->n_stat; i++) {
         const Statistic s = statistic(net, i);
-        if (fits_half(net->dev, s.name, s.p, s.n, err)) return -1;
+        if (fits_half(net->dev, s.name, net->state + s.off, s.n, err)) return -1;
     }
     return 0;
 }
@@ -165,7 +164,7 @@ int model_weights(St *st, Net *net, Err *err) {
             return -1;
     for (int i = 0; i < 2 * net->n_stat; i++) {
         const Statistic s = statistic(net, i);
-        if (read_device(st, s.name, net->dev, s.p, s.n, err)) return -1;
+        if (read_device(st, s.name, net->dev, net->state + s.off, s.n, err)) return -1;
     }
     for (int i = 0; i < net->n_stat; i++) {
         char name[96];
