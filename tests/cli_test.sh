@@ -30,7 +30,9 @@ for device in cuda cpu ref; do grep -q "^$device  *[^ ]" out || bad "--version h
 # ---- what a user gets wrong
 expect 2 'expected a command'
 expect 2 'frobnicate: no such command' frobnicate
-expect 2 'frobnicate: no such command' help frobnicate
+expect 2 'frobnicate: no such command; jempp --help lists them' help frobnicate
+expect 2 'trian: no such command; did you mean train?' trian --steps 5
+expect 2 'smaple: no such command; did you mean sample?' help smaple
 expect 2 'did you mean --steps?' train --stpes 5
 expect 2 '--steps: expected a value after it' train --steps
 expect 2 "--steps: found 'x', expected a whole number" train --steps x

@@ -9,7 +9,7 @@ JemppOptions *jempp_options(const char *command, JemppErr *err) {
     const Command *k = command_find(command);
     JemppOptions *o = k ? calloc(1, sizeof *o) : NULL;
     Err e = { 0 };
-    if (!k) err_set(&e, ERR_ARG, "%.64s: no such command", command);
+    if (!k) command_unknown(command, &e);
     else if (!o) err_set(&e, ERR_MEM, "out of memory for options");
     if (!o) {
         api_fail(err, &e);

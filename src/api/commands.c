@@ -1,5 +1,6 @@
 // commands.c - see commands.h.
 #include "api/commands.h"
+#include "conf/nearest.h"
 #include <limits.h>
 #include <string.h>
 
@@ -240,6 +241,14 @@ const Command *command_find(const char *name) {
     for (const Command *k = command_table; k->name; k++)
         if (!strcmp(k->name, name)) return k;
     return NULL;
+}
+
+int command_unknown(const char *name, Err *err) {
+    const char *meant = NULL;
+    for (const Command *k = command_table; k->name; k++) nearer(name, k->name, &meant);
+    if (meant)
+        return err_set(err, ERR_ARG, "%.64s: no such command; did you mean %s?", name, meant);
+    return err_set(err, ERR_ARG, "%.64s: no such command; jempp --help lists them", name);
 }
 
 const OptNote *command_note(const Command *k, const char *option) {

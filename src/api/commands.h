@@ -24,6 +24,8 @@ typedef struct {
 
 extern const Command command_table[];                 // ends with a NULL name
 const Command *command_find(const char *name);        // NULL: no such command
+// The error for a name that no command has: it offers the nearest.
+int   command_unknown(const char *name, Err *err);
 void  command_defaults(const Command *k, Config *c);
 const OptNote *command_note(const Command *k, const char *option);    // NULL: the row says it all
 // 0 if the command takes n names (run folders, files).

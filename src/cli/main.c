@@ -150,9 +150,10 @@ static int run(int argc, char **argv) {
     const CliCommand *k = find(name);
     if (k && (help || wants_help(argc - 2, argv + 2))) return print_text(jempp_help(name));
     if (k) return run_command(k, argc - 2, argv + 2);
-    if (argc < 2) fprintf(stderr, "jempp: expected a command; jempp --help lists them\n");
-    else fprintf(stderr, "jempp: %s: no such command; jempp --help lists them\n", name);
-    return EXIT_USAGE;
+    JemppErr err = { 0 };
+    if (argc > 1) jempp_options_free(jempp_options(name, &err));  // fails, and says why
+    else err = (JemppErr){ JEMPP_ERR_ARG, "expected a command; jempp --help lists them" };
+    return cli_fail(&err);
 }
 
 // A standard stream that is closed would be the next file that is opened, and what is printed would
