@@ -142,7 +142,7 @@ static void images_are_written_and_read_back(void **state) {
     for (int grey = 0; grey < 2; grey++) {
         OK(source_of_floats(&s, x, 3, grey ? 1 : 3, 4, "samples", err));
         OK(source_hash(&s, hex[0], err));
-        const char *const to[] = { grey ? "grey.npz" : "colour.npz", grey ? "grey" : "colour" };
+        const char *const to[] = { grey ? "grey.NPZ" : "colour.npz", grey ? "grey" : "colour" };
         for (int k = 0; k < 2; k++) {
             OK(source_write(&s, in_root(to[k]), NULL, err));
             OK(source_open(&back, in_root(to[k]), &(DataOpts){ 0 }, err));

@@ -1,6 +1,7 @@
 // test_inception.c - Inception with weights from a seeded generator against pytorch-fid's class,
 // the resize against torch-fidelity's (tests/golden, made by tools/make_golden_inception.py), and
 // the published weights where JEMPP_INCEPTION names a safetensors file of them.
+#include "base/text.h"
 #include "golden.h"
 #include "net/inception.h"
 
@@ -13,11 +14,6 @@ typedef struct {
     int script;                         // by the TorchScript file's names
     int asked;
 } Seeded;
-
-static int ends_with(const char *s, const char *end) {
-    const size_t n = strlen(s), m = strlen(end);
-    return n >= m && !strcmp(s + n - m, end);
-}
 
 static uint32_t fnv1a(const char *s) {
     uint32_t h = 2166136261u;

@@ -3,6 +3,7 @@
 #include "api/output.h"
 #include "base/image.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "data/image_source.h"
 #include "eval/eval.h"
 #include "run/ckpt.h"

@@ -1,19 +1,14 @@
 // output.c - see output.h.
 #include "api/output.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "data/image_source.h"
 #include "run/model_file.h"
 #include "run/onnx.h"
 #include "run/score_file.h"
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
-
-int ends_with(const char *s, const char *suffix) {
-    const size_t n = strlen(s), m = strlen(suffix);
-    return n > m && !strcasecmp(s + n - m, suffix);
-}
 
 static int same_file(const char *a, const char *b) {
     struct stat x, y;

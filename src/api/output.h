@@ -19,5 +19,4 @@ int output_page(const char *path, int force, Err *err);
 // Models end in .safetensors, .pt, .pth or .onnx. source: the file that the model was read from,
 // which is not replaced either.
 int output_model(const char *path, const char *source, int force, Err *err);
-int ends_with(const char *s, const char *suffix);
 #endif

@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 typedef struct {
     uint32_t first, last;
@@ -95,6 +96,11 @@ int text_whole(const char *s, int most) {
         if (at + n > most) break;
     }
     return at;
+}
+
+int ends_with(const char *s, const char *suffix) {
+    const size_t n = strlen(s), m = strlen(suffix);
+    return n > m && !strcasecmp(s + n - m, suffix);
 }
 
 const char *shell_word(char *dst, size_t n, const char *name) {

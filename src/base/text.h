@@ -1,4 +1,4 @@
-// text.h - text on a terminal.
+// text.h - text on a terminal, and of names.
 #ifndef TEXT_H
 #define TEXT_H
 #include <stddef.h>
@@ -15,6 +15,8 @@ const char *text_shorten(char *dst, size_t n, const char *s, int width);
 void text_cut(char *s, int width);
 // How many of the first `most` bytes of s are whole characters, for "%.*s".
 int text_whole(const char *s, int most);
+// Nonzero: s is longer than its ending `suffix`, in capitals or not.
+int ends_with(const char *s, const char *suffix);
 // A file's name as one word for a shell, in quotes where it needs them: for commands that messages
 // suggest. Returns dst.
 const char *shell_word(char *dst, size_t n, const char *name);

@@ -4,6 +4,7 @@
 #include "base/image.h"
 #include "base/md5.h"
 #include "base/npz.h"
+#include "base/text.h"
 #include "data/formats.h"
 #include <dirent.h>
 #include <errno.h>
@@ -96,11 +97,6 @@ static int open_npz(ImageSource *s, const char *path, Err *err) {
     return rc;
 }
 
-static int ends_with_npz(const char *name) {
-    const size_t n = strlen(name);
-    return n > 4 && !strcmp(name + n - 4, ".npz");
-}
-
 static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
     char base[sizeof s->set.name], about[400];
     const size_t n = strlen(name), cut = n > 5 && !strcmp(name + n - 5, ":test") ? n - 5 : n;
@@ -117,9 +113,9 @@ static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *er
 
 int source_open(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
     *s = (ImageSource){ 0 };
-    const int rc = dir_exists(name)      ? open_folder(s, name, o->events, err)
-                   : ends_with_npz(name) ? open_npz(s, name, err)
-                                         : open_set(s, name, o, err);
+    const int rc = dir_exists(name)             ? open_folder(s, name, o->events, err)
+                   : ends_with(name, ".npz") ? open_npz(s, name, err)
+                                             : open_set(s, name, o, err);
     if (rc) source_close(s);
     return rc;
 }
@@ -296,8 +292,8 @@ int source_write(const ImageSource *s, const char *path, const Events *ev, Err *
     if (!planes) return err_set(err, ERR_MEM, "out of memory for an image");
     int rc = image_new(&im, s->w, s->h, s->c, err);
     if (!rc)
-        rc = ends_with_npz(path) ? write_npz(s, path, planes, &im, ev, err)
-                                 : write_folder(s, path, planes, &im, ev, err);
+        rc = ends_with(path, ".npz") ? write_npz(s, path, planes, &im, ev, err)
+                                     : write_folder(s, path, planes, &im, ev, err);
     image_free(&im);
     free(planes);
     return rc;

@@ -171,8 +171,8 @@ static uint64_t seed_of(const Config *c) {
     return (uint64_t)c->seed + 0x5a5a;                      // not the training's numbers
 }
 
-// Chain starts of one full batch with its classes mixed evenly, because batch norm makes a sample
-// depend on its batch.
+// Chain starts of one full batch with its classes mixed evenly, also where fewer images are wanted,
+// because batch norm makes a sample depend on its batch, and climb is measured on a batch.
 static int start_batch(Draw *d, uint64_t seed, int batch_no, int *cls, Err *err) {
     Dev *dev = &d->m->dev;
     const int B = d->cfg.batch, C = d->m->net.spec.classes;

@@ -1,10 +1,10 @@
 // model_file.c - see model_file.h.
 #include "run/model_file.h"
 #include "base/file_kind.h"
+#include "base/text.h"
 #include "base/torch_file.h"
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 // ---- reading
 
@@ -99,10 +99,8 @@ int model_format(const char *path, ModelFormat *format, Err *err) {
                   { ".pt", FILE_TORCH },
                   { ".pth", FILE_TORCH },
                   { ".onnx", FILE_ONNX } };
-    const size_t n = strlen(path);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const size_t len = strlen(known[i].end);
-        if (n <= len || strcasecmp(path + n - len, known[i].end) != 0) continue;
+        if (!ends_with(path, known[i].end)) continue;
         *format = known[i].format;
         return 0;
     }

@@ -2,22 +2,19 @@
 #include "run/score_file.h"
 #include "base/json.h"
 #include "base/npz.h"
+#include "base/text.h"
 #include "jem/metrics.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 const char *const score_suffix[N_SCORES] = { ".csv", ".jsonl", ".npz" };
 
 int score_format(const char *path, ScoreFormat *format, Err *err) {
-    const size_t n = strlen(path);
-    for (*format = 0; *format < N_SCORES; ++*format) {
-        const size_t m = strlen(score_suffix[*format]);
-        if (n > m && !strcasecmp(path + n - m, score_suffix[*format])) return 0;
-    }
+    for (*format = 0; *format < N_SCORES; ++*format)
+        if (ends_with(path, score_suffix[*format])) return 0;
     return err_set(err, ERR_ARG, "%s: expected a name that ends in .csv, .jsonl or .npz", path);
 }
 
