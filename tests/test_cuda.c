@@ -961,24 +961,32 @@ static void a_network_in_bf16_is_close(void **state) {
     pair_close(&t);
 }
 
-static Set small_set(void) {
-    enum { N = 40, DIM = 3 * 8 * 8 };
-    Set set = { .c = 3, .side = 8, .classes = 10, .n = N };
-    set.x = arena_alloc(&set.arena, N * DIM, 1);
-    set.y = arena_alloc(&set.arena, N, sizeof *set.y);
-    for (size_t k = 0; k < N * DIM; k++) set.x[k] = (uint8_t)(k * 37);
-    for (int k = 0; k < N; k++) set.y[k] = k % 10;
+static Set noise_set(int n, int side) {
+    const size_t bytes = (size_t)(n * 3 * side * side);
+    Set set = { .c = 3, .side = side, .classes = 10, .n = n };
+    set.x = arena_alloc(&set.arena, bytes, 1);
+    set.y = arena_alloc(&set.arena, (size_t)n, sizeof *set.y);
+    for (size_t k = 0; k < bytes; k++) set.x[k] = (uint8_t)(k * 37);
+    for (int k = 0; k < n; k++) set.y[k] = k % 10;
     return set;
 }
 
-// A trainer of the small set with batches of 8; recorded: its steps may be.
-static void trainer_start(Trainer *t, Dev *dev, const DevOpts *o, int recorded, Config *c) {
-    Set set = small_set();
+static Set small_set(void) { return noise_set(40, 8); }
+
+// A trainer of the set with batches of c->batch; recorded: its steps may be. Frees the set.
+static void trainer_start_with(Trainer *t, Dev *dev, const DevOpts *o, int recorded,
+                               const Config *c, Set *set) {
     OK(dev_open(dev, "cuda", o, NULL, err));
     if (!recorded) dev->be.record_begin = NULL;
+    OK(trainer_open(t, dev, NULL, c, set, 0, err));
+    set_free(set);
+}
+
+// The same of the small set with batches of 8.
+static void trainer_start(Trainer *t, Dev *dev, const DevOpts *o, int recorded, Config *c) {
+    Set set = small_set();
     c->batch = 8, c->buffer = 20;
-    OK(trainer_open(t, dev, NULL, c, &set, 0, err));
-    set_free(&set);
+    trainer_start_with(t, dev, o, recorded, c, &set);
 }
 
 // Its weights, malloc'd, and how many; closes trainer and device.
@@ -1028,6 +1036,64 @@ static void a_recorded_step_is_the_same_step(void **state) {
     recorded_steps(PREC_FP32, "wrn-10-1", 0, 0);
     recorded_steps(PREC_BF16, "wrn-10-4", 2, 0);            // wide enough for own convolutions
     recorded_steps(PREC_BF16, "wrn-10-4", 2, 4);
+}
+
+// Five plain steps and five sharpness-aware ones of 64 images as CIFAR-10's, with 160 and more
+// channels as wrn-28-10 has. w is malloc'd; the choices of kernels in *tuning are taken and
+// replaced.
+static size_t wide_steps(int recorded, int sam_images, char **tuning, real **w,
+                         real rows[10][N_ROW]) {
+    enum { STEPS = 10, BATCH = 64 };
+    Dev dev;
+    Trainer t;
+    Config c;
+    Set set = noise_set(BATCH + BATCH / 2, 32);
+    size_t n = 0;
+    const DevOpts o = { .precision = PREC_BF16, .deterministic = 1, .tuning = *tuning };
+    config_defaults(&c);
+    strcpy(c.model, "wrn-10-10");
+    c.batch = BATCH, c.buffer = 100, c.steps = 2, c.iterations = STEPS;
+    c.lr = 0.01, c.sam = 2, c.sam_from = 0.5, c.sam_images = sam_images;
+    trainer_start_with(&t, &dev, &o, recorded, &c, &set);
+    assert_int_equal(t.sam_rows, sam_images == BATCH ? 0 : sam_images);
+    for (int k = 0; k < STEPS; k++) trainer_advance(&t);
+    OK(dev_check(&dev, err));
+    assert_int_equal(trainer_state(&t).halt, HALT_NO);
+    for (int i = 0; i < 2; i++) assert_true(!t.recording[i].work == !recorded);
+    trainer_rows(&t, 0, STEPS, rows[0]);
+    free(*tuning);
+    *tuning = strdup(dev.be.tuning(&dev));
+    *w = trainer_end(&t, &dev, &n);
+    return n;
+}
+
+// Two recordings, a plain step's and a sharpness-aware one's, whose first gradient runs through
+// passes of their own: of half a batch, and of a number that no tile of images divides.
+static void some_images_choose_the_direction_in_recorded_steps(void **state) {
+    (void)state;
+    if (!has_device("cuda")) skip();
+    static const int images[] = { 64, 32, 24, 17 };
+    real *whole = NULL, first[10][N_ROW];
+    char *tuning = NULL;
+    for (int i = 0; i < 4; i++) {
+        real *w[2], rows[2][10][N_ROW];
+        const size_t n = wide_steps(1, images[i], &tuning, &w[0], rows[0]);
+        wide_steps(0, images[i], &tuning, &w[1], rows[1]);
+        assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
+        assert_memory_equal(w[0], w[1], n * sizeof *w[0]);
+        if (!i) memcpy(first, rows[0], sizeof first);
+        assert_memory_equal(rows[0], first, 5 * sizeof first[0]);       // of the plain steps
+        // the same weights and images, but fewer of these
+        if (i) assert_true(memcmp(rows[0][5], first[5], sizeof first[5]) != 0);
+        assert_less(fabs((double)(rows[0][5][ROW_CE] - first[5][ROW_CE])),
+                    0.5 * (double)first[5][ROW_CE]);
+        if (i) assert_less(distance(w[0], whole, n), 0.1);
+        free(w[1]);
+        if (i) free(w[0]);
+        else whole = w[0];
+    }
+    free(whole);
+    free(tuning);
 }
 
 // Fourteen steps in which chains get longer after the tenth: recorded, forgotten, recorded again.
@@ -1155,6 +1221,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains_that_get_longer_are_recorded_anew),
         cmocka_unit_test(a_recorded_step_is_the_same_step),
+        cmocka_unit_test(some_images_choose_the_direction_in_recorded_steps),
         cmocka_unit_test(a_step_through_nccl_is_the_same_step),
         cmocka_unit_test(checksums_agree_and_find_one_bit),
         cmocka_unit_test(the_search_for_kernels_is_shown_and_stops),
