@@ -817,23 +817,6 @@ static void looks_from_above_begin_when_they_are_told_to(void **state) {
     assert_true(memcmp(rows[0][1], rows[2][1], sizeof rows[0][1]) != 0);
 }
 
-// The second gradient of a sharpness-aware iteration takes as long as the first.
-static void a_preset_whose_sam_begins_late_is_timed_with_it(void **state) {
-    (void)state;
-    Config c;
-    double ms[2][9], least[2] = { INFINITY, INFINITY };
-    config_defaults(&c);
-    strcpy(c.model, "wrn-10-1");
-    strcpy(c.device, "ref");
-    c.batch = 4, c.side = 8, c.px = PX_NONE, c.minutes = 25, c.sam_from = 0.4;
-    for (int i = 0; i < 2; i++) {
-        c.sam = 2 * i;
-        OK(train_bench(&c, NULL, 9, ms[i], NULL, NULL, err));
-        for (int k = 0; k < 9; k++) least[i] = fmin(least[i], ms[i][k]);
-    }
-    assert_true(least[1] > 1.25 * least[0]);
-}
-
 static void timing_of_iterations_can_be_stopped(void **state) {
     (void)state;
     Config c;
@@ -909,7 +892,6 @@ int main(void) {
         cmocka_unit_test(a_look_from_above_changes_the_step_and_nothing_else),
         cmocka_unit_test(looks_from_above_begin_when_they_are_told_to),
         cmocka_unit_test(all_images_or_some_choose_the_direction),
-        cmocka_unit_test(a_preset_whose_sam_begins_late_is_timed_with_it),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(small_images_and_large_batches_can_be_timed),
         cmocka_unit_test(another_number_of_threads_changes_round_off_alone),
