@@ -131,8 +131,8 @@ typedef struct {
     int      stopped;                   // by ev, before the end
     uint64_t total;                     // images of all files, folders and sets
 } JemppPredicted;
-// Writes scores of the pictures, folders and image sets that the options name after the model to
-// the file of the option out: .csv, .jsonl or .npz.
+// Writes scores of the pictures, folders, npz files of images (arr_0) and image sets that the
+// options name after the model to the file of the option out: .csv, .jsonl or .npz.
 JEMPP_API int    jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
                                      JemppPredicted *result, JemppErr *err);
 

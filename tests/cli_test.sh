@@ -226,7 +226,12 @@ expect 0 'one/: 10 images' sample run --from centres --out one/
 [ "$(ls one | tr '\n' ' ')" = "$(printf '%06d.png ' {0..9})" ] || bad "single images are $(ls one)"
 expect 0 'all.npz: 10 images' sample run --from centres --out all.npz
 expect 0 'all.npz: 10 images' sample run --from centres --out all.npz
+expect 0 'all.npz[9]  ' predict run all.npz
+expect 0 'mixed.csv: 12 images' predict run grid.png all.npz grid.png --out mixed.csv
+[ "$(cut -d, -f1,2 mixed.csv | tr '\n' ' ' | cut -d' ' -f3-5)" = ",0 ,1 ,2" ] || bad "predict: rows of an npz file"
 cp grid.png liar.npz
+expect 1 'liar.npz: ' predict run grid.png liar.npz
+grep -q '^grid.png ' out || bad "a bad npz file keeps the others from being classified"
 for out in nowhere/x.png nowhere/x.npz; do
     expect 1 "$out: No such file or directory" sample run --count 64 --steps 20 --out $out
     ! grep -q '/64 images' err || bad "sample drew before it looked where to write: $out"

@@ -152,15 +152,16 @@ const Command command_table[] = {
       .notes = EVAL_NOTES },
     { .name = "predict", .bit = CMD_PREDICT,
       .about = "classify pictures, and detect those out of distribution",
-      .synopsis = "jempp predict RUN|MODEL IMAGE|FOLDER|SET... [--json]\n"
+      .synopsis = "jempp predict RUN|MODEL IMAGE|FOLDER|FILE.npz|SET... [--json]\n"
                   "jempp predict RUN|MODEL - < IMAGE\n"
-                  "jempp predict RUN|MODEL IMAGE|FOLDER|SET... --out SCORES.csv|.jsonl|.npz "
-                  "[--strict]",
+                  "jempp predict RUN|MODEL IMAGE|FOLDER|FILE.npz|SET... --out "
+                  "SCORES.csv|.jsonl|.npz [--strict]",
       .examples = "jempp predict runs/demo shoe.png\n"
                   "jempp predict model.safetensors *.jpg --json\n"
                   "jempp predict model.safetensors pictures\n"
                   "jempp predict model.safetensors pictures --out scores.csv\n"
                   "jempp predict runs/first cifar10:test --out scores.npz\n"
+                  "jempp predict runs/first samples.npz          # arr_0, as sample --out writes\n"
                   "curl -s https://example.org/cat.webp | jempp predict model.safetensors -",
       .names = "a run folder or model file, then one or more pictures or folders (- for standard "
                "input)",

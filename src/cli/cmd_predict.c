@@ -135,17 +135,19 @@ static unsigned predict_stdin(Job *job) {
     return !stopped;
 }
 
-static int is_file(const char *name) {
+// A file of one image, which an npz file is not.
+static int is_picture(const char *name) {
     struct stat st;
-    return strcmp(name, "-") != 0 && !stat(name, &st) && S_ISREG(st.st_mode);
+    return strcmp(name, "-") != 0 && !stat(name, &st) && S_ISREG(st.st_mode) &&
+           !jempp_is_images(name);
 }
 
-// How far it came. What is in folders that were not reached is not known.
+// How far it came. What is in folders and npz files that were not reached is not known.
 static void say_stopped(const Job *job, const JemppOptions *o, int from) {
     unsigned long long total = job->sum.total;
     int folders = 0;
     for (int i = from; i < jempp_n_files(o); i++) {
-        const int one = is_file(jempp_file(o, i)) || !strcmp(jempp_file(o, i), "-");
+        const int one = is_picture(jempp_file(o, i)) || !strcmp(jempp_file(o, i), "-");
         total += (unsigned)one;
         folders += !one;
     }
@@ -167,7 +169,8 @@ static void predict_names(Job *job, const JemppOptions *o) {
     JemppEvents ev = cli_events();
     int end = 1;
     for (int i = 1; i < names && !cli_stopped(); i = end) {
-        for (end = i + 1; end < names && is_file(jempp_file(o, i)) && is_file(jempp_file(o, end));)
+        for (end = i + 1;
+             end < names && is_picture(jempp_file(o, i)) && is_picture(jempp_file(o, end));)
             end++;
         JemppErr err = { 0 };
         JemppPredicted r = { .images = 1, .total = 1 };
@@ -208,7 +211,7 @@ static int predict(Jempp *j, const JemppOptions *o) {
     if (!jempp_get(o, "out", out, sizeof out) && out[0]) return predict_to_file(j, o, out);
     Job job = { .j = j, .json = cli_int(o, "json"), .file_width = 4, .class_width = 14 };
     for (int i = 1; i < jempp_n_files(o); i++) {            // a folder's files have longer names
-        const int more = is_file(jempp_file(o, i)) || !strcmp(jempp_file(o, i), "-") ? 0 : 16;
+        const int more = is_picture(jempp_file(o, i)) || !strcmp(jempp_file(o, i), "-") ? 0 : 16;
         const int width = jempp_text_width(jempp_file(o, i)) + more;
         if (width > job.file_width) job.file_width = width;
     }

@@ -5,7 +5,9 @@
 #include "base/image.h"
 #include "base/log.h"
 #include "base/loop.h"
+#include "base/text.h"
 #include "data/formats.h"
+#include "data/image_source.h"
 #include "data/run_data.h"
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +15,11 @@
 typedef struct {                     // where images come from
     size_t       n;
     const char  *name;
-    const char **path;               // [n] picture files; NULL: a set
+    const char **path;               // [n] picture files; NULL: a set or an npz file, and ...
+    const uint8_t *x;                // ... its images [n][dim]
+    const int   *y;                  // labels [n], or NULL
     Set          set;
+    ImageSource  npz;
     Arena        arena;
 } Source;
 
@@ -39,13 +44,33 @@ typedef struct {
 
 // ---- sources --------------------------------------------------------------------------------
 
-// Files that are named one after the other are read in common batches.
+static int is_npz(const char *name) { return ends_with(name, ".npz") && file_exists(name); }
+
+// Pictures that are named one after the other are read in common batches.
 static int open_files(Source *s, const char *const *name, int n, Err *err) {
     s->path = arena_alloc(&s->arena, (size_t)n, sizeof *s->path);
-    for (; s->path && s->n < (size_t)n && !dir_exists(name[s->n]) && file_exists(name[s->n]);
+    for (; s->path && s->n < (size_t)n && !dir_exists(name[s->n]) && file_exists(name[s->n]) &&
+           !is_npz(name[s->n]);
          s->n++)
         s->path[s->n] = arena_strdup(&s->arena, name[s->n]);
     return arena_ok(&s->arena, "file names", err);
+}
+
+// Images of the model's size only: unlike pictures, they are not scaled.
+static int check_size(const Model *m, const char *name, int c, int h, int w, Err *err) {
+    const NetSpec *spec = &m->net.spec;
+    if (c == spec->channels && h == spec->side && w == spec->side) return 0;
+    return err_set(err, ERR_ARG,
+                   "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name, c, w,
+                   h, spec->channels, spec->side, spec->side);
+}
+
+static int open_npz(Source *s, const Model *m, const char *name, Err *err) {
+    ImageSource *from = &s->npz;
+    if (source_open(from, name, &(DataOpts){ 0 }, err)) return -1;
+    s->n = from->n;
+    s->x = from->x;
+    return check_size(m, name, from->c, from->h, from->w, err);
 }
 
 static int open_set(Source *s, const Model *m, const char *name, const Events *ev, Err *err) {
@@ -62,10 +87,9 @@ static int open_set(Source *s, const Model *m, const char *name, const Events *e
                        set_names);
     if (set_load(&s->set, base, cut < n ? HALF_TEST : HALF_TRAIN, &o, err)) return -1;
     s->n = s->set.n;
-    if (s->set.c == spec->channels && s->set.side == spec->side) return 0;
-    return err_set(err, ERR_ARG,
-                   "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name,
-                   s->set.c, s->set.side, s->set.side, spec->channels, spec->side, spec->side);
+    s->x = s->set.x;
+    s->y = s->set.y;
+    return check_size(m, name, s->set.c, s->set.side, s->set.side, err);
 }
 
 // The first of n names, and files that follow it; how many, or -1.
@@ -74,13 +98,15 @@ static int open_source(Source *s, const Model *m, const char *const *name, int n
     int rc;
     if (!strcmp(*name, "-"))
         return err_set(err, ERR_ARG, "- (standard input) cannot be used with --out");
+    if (is_npz(*name)) return open_npz(s, m, *name, err) ? -1 : 1;
     if (file_exists(*name)) return open_files(s, name, n, err) ? -1 : (int)s->n;
     if (dir_exists(*name)) rc = list_pictures(&s->arena, *name, &s->path, &s->n, ev, err);
     else if (file_kind(*name))
-        return err_set(err, ERR_IO,
-                       "%s: is %s, expected a picture, a folder, an image set or - for standard "
-                       "input",
-                       *name, file_kind(*name));
+        return err_set(
+            err, ERR_IO,
+            "%s: is %s, expected a picture, a folder, an image set, an npz file or - for standard "
+            "input",
+            *name, file_kind(*name));
     else if (strpbrk(*name, "./") && !strchr(*name, ':'))
         return err_set(err, ERR_IO, "%s: no such file or folder", *name);
     else rc = open_set(s, m, *name, ev, err);
@@ -119,7 +145,7 @@ static int load_pictures(Bulk *b, const Source *s, size_t from, int n) {
 
 static int load_batch(Bulk *b, const Source *s, size_t from, int n, Err *err) {
     const size_t dim = tensor_len(&b->m->net.act[0]);
-    const uint8_t *bytes = s->path ? b->bytes : s->set.x + from * dim;
+    const uint8_t *bytes = s->path ? b->bytes : s->x + from * dim;
     int readable = 0;
     if (s->path) b->result->stopped = load_pictures(b, s, from, n) != 0;
     else memset(b->why, 0, (size_t)n * sizeof *b->why);
@@ -140,7 +166,7 @@ static void add_rows(Bulk *b, const Source *s, size_t from, int n) {
     for (int i = 0; i < n; i++) {
         const size_t at = from + (size_t)i;
         ScoreRow row = { .file = s->path ? s->path[at] : NULL, .set = s->name, .index = at };
-        row.label = s->path ? label_of(b->m, row.file) : s->set.y[at];
+        row.label = s->path ? label_of(b->m, row.file) : s->y ? s->y[at] : -1;
         if (b->why[i].kind) row.error = b->why[i].msg;
         else row.logits = logits, logits += b->m->net.spec.classes;
         if (b->on) b->on(b->ctx, &row);
@@ -209,6 +235,7 @@ static void bulk_close(Bulk *b) {
     scorer_close(&b->scorer);
     for (int i = 0; i < b->n_source; i++) {
         set_free(&b->source[i].set);
+        source_close(&b->source[i].npz);
         arena_free(&b->source[i].arena);
     }
     free(b->source);

@@ -5,7 +5,8 @@
 
 typedef struct { uint64_t images, unreadable; int stopped; uint64_t total; } ScoredMany;
 
-// names: picture files, folders of pictures, and image sets: NAME its training images, NAME:test
+// names: picture files, folders of pictures, npz files of images of the model's size (arr_0, as in
+// data/image_source.h), and image sets: NAME its training images, NAME:test
 // its test images. A picture that cannot be read is a row with its error or, with use->strict, an
 // error of the call. If ev stops it, the file has the rows so far.
 int score_many(Model *m, const Config *use, const char *const *name, int n_name, const char *out,
