@@ -108,13 +108,13 @@ static float *features(uint32_t which, size_t n, size_t dim, double shift) {
 static int kid_of(Kid *k, const float *x, size_t n, const float *y, size_t m, int dim, int subsets,
                   uint64_t seed, Err *err) {
     const PairOpts o = { .subsets = subsets, .seed = seed };
-    return compare_pairs(k, NULL, x, n, y, m, dim, &o, NULL, err);
+    return compare_pairs(k, NULL, (Features){ x, n, dim }, (Features){ y, m, dim }, &o, NULL, err);
 }
 
 static int prdc_of(Prdc *p, const float *y, size_t m, const float *x, size_t n, int dim, int k,
                    Err *err) {
     const PairOpts o = { .nearest = k };
-    return compare_pairs(NULL, p, x, n, y, m, dim, &o, NULL, err);
+    return compare_pairs(NULL, p, (Features){ x, n, dim }, (Features){ y, m, dim }, &o, NULL, err);
 }
 
 static double fid_of(const float *x, size_t n, const float *y, size_t m, int dim) {
@@ -312,7 +312,8 @@ static void pairs_of_large_sets_equal_plain_loops(void **state) {
     const PairOpts o = { SUBSETS, 1, 5 };
     Kid kid;
     Prdc prdc;
-    OK(compare_pairs(&kid, &prdc, x, N, y, M, DIM, &o, NULL, err));
+    const Features samples = { x, N, DIM }, reals = { y, M, DIM };
+    OK(compare_pairs(&kid, &prdc, samples, reals, &o, NULL, err));
     double found[SUBSETS + 1], precise = 0, recalled = 0, dense = 0, covered = 0;
     for (uint32_t s = 0; s <= SUBSETS; s++) {
         const size_t n = s ? KID_SUBSET : M;

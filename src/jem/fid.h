@@ -35,20 +35,22 @@ typedef struct {
 enum { PRDC_NEAREST = 5 };
 typedef struct { double precision, recall, density, coverage; int k; } Prdc;
 
+typedef struct { const float *x; size_t n; int dim; } Features;   // x[n][dim]
+
 typedef struct {
     int      subsets, nearest;      // of Kid; k of Prdc
     uint64_t seed;                  // chooses the subsets
 } PairOpts;
 
-// What takes every pair of images; `kid` and `prdc` may be NULL.
+// What takes every pair of images; `kid` and `prdc` may be NULL. Both sets have the same dim.
 // KID is the unbiased squared maximum mean discrepancy with the kernel (x.y / dim + 1)^3. Subsets
 // are of KID_SUBSET images or, where a set is smaller, of that many. Of the larger set, `all` has
 // as many images, chosen by seed, as the smaller one has.
 // Precision, recall, density and coverage count samples that lie near real images, and real images
 // near samples: within the distance of a point's k-th neighbour in its own set, which has more than
 // k images.
-int  compare_pairs(Kid *kid, Prdc *prdc, const float *sample, size_t n, const float *reals,
-                   size_t m, int dim, const PairOpts *o, const Events *ev, Err *err);
+int  compare_pairs(Kid *kid, Prdc *prdc, Features samples, Features reals, const PairOpts *o,
+                   const Events *ev, Err *err);
 // 0, or -1 where a number is not finite.
 int  check_features(const float *x, size_t n, int dim, Err *err);
 

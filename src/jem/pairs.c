@@ -330,15 +330,16 @@ static int check_counts(const Pairs *p, const Kid *kid, const Prdc *prdc, Err *e
     return 0;
 }
 
-int compare_pairs(Kid *kid, Prdc *prdc, const float *sample, size_t n, const float *reals, size_t m,
-                  int dim, const PairOpts *o, const Events *ev, Err *err) {
-    Pairs p = { .set = { { .x = sample, .n = n }, { .x = reals, .n = m } }, .dim = (size_t)dim };
-    const size_t least = min(n, m), size = min(least, KID_SUBSET);
+int compare_pairs(Kid *kid, Prdc *prdc, Features samples, Features reals, const PairOpts *o,
+                  const Events *ev, Err *err) {
+    Pairs p = { .set = { { .x = samples.x, .n = samples.n }, { .x = reals.x, .n = reals.n } },
+                .dim = (size_t)samples.dim };
+    const size_t least = min(samples.n, reals.n), size = min(least, KID_SUBSET);
     if (prdc) *prdc = (Prdc){ .k = p.k = o->nearest };
     if (check_counts(&p, kid, prdc, err)) return -1;
     if (kid) {                                            // or all subsets would be the same
         *kid = (Kid){ .size = (int)size, .n_all = least, .subsets = o->subsets };
-        if (size == n && n == m) kid->subsets = 1;
+        if (size == samples.n && size == reals.n) kid->subsets = 1;
         p.n_subsets = (size_t)kid->subsets + 1;
     }
     uint64_t done = 0;

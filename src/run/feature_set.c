@@ -213,13 +213,13 @@ int feature_statistics_write(const FeatureSet *s, const char *path, Err *err) {
 // ---- figures ------------------------------------------------------------------------------------
 
 // Two sides of at most FID_REFERENCES images.
-static int pairs_of_some(FidFigures *f, const float *a, size_t n, const float *b, size_t m,
-                         uint64_t seed, const Events *ev, Err *err) {
+static int pairs_of_some(FidFigures *f, Features a, Features b, uint64_t seed, const Events *ev,
+                         Err *err) {
     Kid kid;
     Prdc prdc;
     const PairOpts o = { KID_SUBSETS, PRDC_NEAREST, seed };
-    const int enough = n > PRDC_NEAREST && m > PRDC_NEAREST;
-    if (compare_pairs(&kid, enough ? &prdc : NULL, a, n, b, m, DIM, &o, ev, err)) return -1;
+    const int enough = a.n > PRDC_NEAREST && b.n > PRDC_NEAREST;
+    if (compare_pairs(&kid, enough ? &prdc : NULL, a, b, &o, ev, err)) return -1;
     f->kid = kid.mean;
     f->kid_sd = kid.sd;
     f->kid_all = kid.all;
@@ -237,9 +237,9 @@ static int pairs_of(FidFigures *f, const FeatureSet *a, const FeatureSet *b, uin
     float *some_a = a->n_x > MOST ? feature_choice(a, MOST, seed, 0, err) : NULL,
           *some_b = b->n_x > MOST ? feature_choice(b, MOST, seed, 1, err) : NULL;
     int rc = (a->n_x > MOST && !some_a) || (b->n_x > MOST && !some_b) ? -1 : 0;
-    if (!rc)
-        rc = pairs_of_some(f, some_a ? some_a : a->x, some_a ? MOST : a->n_x,
-                           some_b ? some_b : b->x, some_b ? MOST : b->n_x, seed, ev, err);
+    const Features of_a = { some_a ? some_a : a->x, some_a ? MOST : a->n_x, DIM },
+                   of_b = { some_b ? some_b : b->x, some_b ? MOST : b->n_x, DIM };
+    if (!rc) rc = pairs_of_some(f, of_a, of_b, seed, ev, err);
     free(some_a);
     free(some_b);
     return rc;
