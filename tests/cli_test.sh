@@ -126,7 +126,7 @@ expect 0 'its classes (disc, square, triangle, ring, ...) are not' train $net --
     --batch 2 --iterations 1 --threads 1 --out tens-run
 long=$(printf 'n%.0s' {1..200})
 mkdir -p long/a$long long/b$long && for d in long/*; do for i in 1 2 3; do cp grid.png $d/$i.png; done; done
-expect 0 '1 steps' train $net --data folder:long --px none --batch 2 --iterations 1 --threads 1 --out long-run
+expect 0 '1 step in' train $net --data folder:long --px none --batch 2 --iterations 1 --threads 1 --out long-run
 expect 0 'nnn...nnn' predict long-run grid.png
 [ "$(wc -L <out)" -lt 100 ] || bad "a long class name makes the table of predict wide"
 expect 0 'nnn...nnn' info long-run
@@ -300,7 +300,7 @@ expect 0 'tiny.onnx: written' export run tiny.onnx
 expect 2 '--half: not for .onnx' export run half.onnx --half
 expect 2 'other.onnx: exists and is not an ONNX model' export run "$(cp grid.png other.onnx; echo other.onnx)"
 expect 2 'expected a name that ends in .safetensors, .pt, .pth or .onnx' export run model.tflite
-expect 0 '12 steps, 1 sample grids' report run --tensorboard
+expect 0 '12 steps, 1 sample grid' report run --tensorboard
 [ "$(ls run/events.out.tfevents.*.jempp-report | wc -l)" = 1 ] && rm run/events.* || bad "no event file"
 
 # ---- scores of many images in a file
@@ -400,7 +400,7 @@ expect 2 "--radii: found '2', expected" eval run --tasks attack --radii 2
 expect 2 "--radii: found '0.2,0.1', expected" eval run --tasks attack --radii 0.2,0.1
 expect 2 "--attacks: found 'cw'" eval run --attacks cw
 expect 2 "--attacks: found 'apgd-l1', expected some of" eval run --attacks apgd-l1
-expect 0 'pair: 1 steps' train $net --data folder:two --side 8 --iterations 1 --batch 2 --px none --valid-images 0 --threads 1 --out pair
+expect 0 'pair: 1 step in' train $net --data folder:two --side 8 --iterations 1 --batch 2 --px none --valid-images 0 --threads 1 --out pair
 expect 2 '--attacks apgd-l2: found a model of 2 classes, expected at least 4' eval pair --tasks attack --attacks apgd-l2
 expect 2 'eval: expected one run folder or model file' eval
 if command -v python3 >/dev/null; then

@@ -48,9 +48,9 @@ expect 0 'adversarial' info new.safetensors
 
 # ---- names of options
 printf 'attack = linf\nattack-radius = 8/255\ndata = shapes\nside = 8\nmodel = wrn-10-1\nbatch = 8\nbuffer = 10\nvalid-images = 20\ntrain-images = 50\nsteps = 1\n' >old.conf
-expect 0 'conf: 1 steps' train --config old.conf --iterations 1 --out conf
+expect 0 'conf: 1 step in' train --config old.conf --iterations 1 --out conf
 grep -q '"adversarial": "linf"' conf/run.json || bad "attack in a config file"
-expect 0 'flag: 1 steps' train --config old.conf --attack l2 --iterations 1 --out flag
+expect 0 'flag: 1 step in' train --config old.conf --attack l2 --iterations 1 --out flag
 grep -q '"adversarial": "l2"' flag/run.json || bad "--attack"
 expect 0 '"classes": 7' info --model wrn-10-1 --classes 7 --json
 expect 0 '"step": 0.01' eval conf --tasks attack --attacks pgd-linf --radii 4/255 --limit 4 --attack-step 0.01 --json

@@ -85,7 +85,7 @@ expect 1 'a.gif: is a GIF picture; supported are PNG, JPEG and WebP' predict ../
 expect 1 '1 of 2 images could not be read' predict ../run a.gif a.png
 grep -q '^a.png ' out || bad "a picture that is there was not answered"
 expect 1 's.csv: 2 images, 1 unreadable' predict ../run a.gif a.png --out s.csv
-expect 0 's.csv: 1 images' predict ../run a.png --out s.csv
+expect 0 's.csv: 1 image' predict ../run a.png --out s.csv
 expect 1 'nosuch: no such file, folder or image set; sets are cifar10' predict ../run nosuch a.png
 expect 1 'nosuch: no such file, folder or image set' predict ../run nosuch a.png --out s.csv
 cp a.gif folder/ && cp a.gif folder/b.TIFF && echo x >folder/notes.txt
@@ -137,7 +137,7 @@ sleep 1 && kill -INT $!
 for _ in $(seq 100); do kill -0 $! 2>/dev/null || break; sleep 0.1; done
 kill -KILL $! 2>/dev/null
 wait $!
-[ $? = 130 ] && grep -q 'stopped after 0 of 1 images' err || bad "predict waits for standard input after SIGINT"
+[ $? = 130 ] && grep -q 'stopped after 0 of 1 image' err || bad "predict waits for standard input after SIGINT"
 
 # A disk that is full ends it at once: the last picture, which cannot be read, is not reached.
 echo no >last.png
@@ -155,7 +155,7 @@ expect 2 '--limit: not an option of jempp predict; it is for eval' predict run a
 # ---- a class whose name has a comma can be asked for
 mkdir -p commas/{'cat, wild',cat,dog} && for d in commas/*; do for i in 1 2 3 4 5; do cp "$pictures/cat.png" "$d/$i.png"; done; done
 expect 0 'pets: 2 steps' train $net --data folder:commas --iterations 2 --batch 4 --steps 1 --px shared --buffer 8 --valid-images 2 --threads 1 --out pets
-expect 0 'wild.png: 1 images' sample pets --from centres --class 'cat, wild' --out wild.png
+expect 0 'wild.png: 1 image' sample pets --from centres --class 'cat, wild' --out wild.png
 expect 0 'wild.png: 2 images' sample pets --from centres --class 'cat, wild,dog' --out wild.png
 expect 2 '--class cow: ' sample pets --from centres --class 'dog,cow' --out wild.png
 expect 0 'classes          cat, "cat, wild", dog' info pets

@@ -24,6 +24,7 @@ typedef struct {
         &command_##title
 
 int  cli_int(const JemppOptions *o, const char *name);           // a number or a switch
+static inline const char *cli_plural(unsigned long long n) { return n == 1 ? "" : "s"; }
 int  cli_fail(const JemppErr *err);                              // prints it; its exit code
 // Prints a text that was made by the library and frees it; NULL means that err says why.
 int  cli_print(char *text, const JemppErr *err);

@@ -153,8 +153,9 @@ static void say_stopped(const Job *job, const JemppOptions *o, int from) {
     }
     if (!total) fprintf(stderr, "jempp: stopped before the first image\n");
     else
-        fprintf(stderr, "jempp: stopped after %llu of %s%llu images\n",
-                (unsigned long long)job->sum.images, folders ? "at least " : "", total);
+        fprintf(stderr, "jempp: stopped after %llu of %s%llu image%s\n",
+                (unsigned long long)job->sum.images, folders ? "at least " : "", total,
+                cli_plural(total));
 }
 
 static void add_sum(JemppPredicted *sum, const JemppPredicted *r) {
@@ -200,7 +201,7 @@ static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
     if (failed) return EXIT_FAILED;
     printf("%s: %llu", out, (unsigned long long)r.images);
     if (r.stopped) printf(" of %llu", (unsigned long long)r.total);
-    printf(" images");
+    printf(" image%s", cli_plural(r.stopped ? r.total : r.images));
     if (r.unreadable) printf(", %llu unreadable", (unsigned long long)r.unreadable);
     printf(r.stopped ? "; stopped before the end\n" : "\n");
     return r.unreadable ? EXIT_FAILED : EXIT_DONE;

@@ -33,7 +33,7 @@ static int show(const Jempp *j, const JemppOptions *o, const float *images, int 
         if (rc) return rc;
     } else if (jempp_write_grid(j, images, n, columns, cli_int(o, "zoom"), out, &err))
         return cli_fail(&err);
-    printf("%s: %d images\n", out, n);
+    printf("%s: %d image%s\n", out, n, cli_plural((unsigned)n));
     if (animation[0]) printf("%s: animation of the chains\n", animation);
     if (!cli_int(o, "preview") || !isatty(STDOUT_FILENO)) return EXIT_DONE;
     char *text = jempp_preview(j, images, n, columns, terminal_width());

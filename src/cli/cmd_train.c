@@ -7,11 +7,12 @@ static void put_percent(const char *name, double part) {
 }
 
 static void print_result(const JemppTrained *t) {
-    printf("%s: %llu steps in %.0f s", t->out, (unsigned long long)t->steps, t->seconds);
+    printf("%s: %llu step%s in %.0f s", t->out, (unsigned long long)t->steps, cli_plural(t->steps),
+           t->seconds);
     put_percent("validation accuracy", t->valid_accuracy);
     put_percent("test accuracy", t->test_accuracy);
     put_percent("calibration error", t->test_ece);
-    if (t->retries) printf(", rolled back %d time%s", t->retries, t->retries == 1 ? "" : "s");
+    if (t->retries) printf(", rolled back %d time%s", t->retries, cli_plural((unsigned)t->retries));
     printf("\n");
     if (t->stopped)
         printf("stopped before its end; continue with: jempp train --resume --out %s\n", t->out);

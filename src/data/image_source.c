@@ -56,7 +56,7 @@ static int open_folder(ImageSource *s, const char *dir, const Events *ev, Err *e
     s->h = first.h;
     s->w = first.w;
     image_free(&first);
-    snprintf(s->about, sizeof s->about, "%.500s, %zu pictures", dir, s->n);
+    snprintf(s->about, sizeof s->about, "%.500s, %zu picture%s", dir, s->n, plural(s->n));
     return 0;
 }
 
@@ -85,7 +85,7 @@ static int read_npz(ImageSource *s, Zip *z, Err *err) {
                 x[(i * c + k) * plane(s) + j] = raw[(i * plane(s) + j) * c + k];
     free(raw);
     s->x = x;
-    snprintf(s->about, sizeof s->about, "%.500s, %zu images", z->path, s->n);
+    snprintf(s->about, sizeof s->about, "%.500s, %zu image%s", z->path, s->n, plural(s->n));
     return rc;
 }
 
@@ -267,7 +267,7 @@ int source_folder(const char *dir, int replace, Err *err) {
         return err_set(err, ERR_ARG,
                        "%s: already has %d picture%s; another --out keeps them apart, --force "
                        "replaces those of an earlier draw (000000.png, ...)",
-                       dir, n, n == 1 ? "" : "s");
+                       dir, n, plural((size_t)n));
     return may_write_in(dir, err);
 }
 

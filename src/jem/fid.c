@@ -1,6 +1,7 @@
 // fid.c - see fid.h.
 #include "jem/fid.h"
 #include "base/arena.h"
+#include "base/text.h"
 #include "dev/dense.h"
 #include <math.h>
 #include <stdlib.h>
@@ -47,7 +48,8 @@ static int covariance_of(Moments *m, const float *x, Err *err) {
 
 int moments_of(Moments *m, const float *x, size_t n, int dim, Err *err) {
     *m = (Moments){ .n = n, .dim = dim };
-    if (n < 2) return err_set(err, ERR_ARG, "found %zu images, a covariance needs 2", n);
+    if (n < 2)
+        return err_set(err, ERR_ARG, "found %zu image%s, a covariance needs 2", n, plural(n));
     if (check_features(x, n, dim, err)) return -1;
     m->mean = calloc((size_t)dim, sizeof *m->mean);
     m->cov = calloc((size_t)dim * (size_t)dim, sizeof *m->cov);

@@ -5,6 +5,7 @@
 // CHUNK: each set with itself, where the upper half is enough, then one with the other.
 #include "base/arena.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "dev/dense.h"
 #include "jem/fid.h"
 #include <math.h>
@@ -321,10 +322,11 @@ static void pairs_free(Pairs *p) {
 static int check_counts(const Pairs *p, const Kid *kid, const Prdc *prdc, Err *err) {
     const size_t least = min(p->set[SAMPLES].n, p->set[REAL_IMAGES].n);
     if (kid && least < 2)
-        return err_set(err, ERR_ARG, "found %zu images, a kernel distance needs 2", least);
+        return err_set(err, ERR_ARG, "found %zu image%s, a kernel distance needs 2", least,
+                       plural(least));
     if (prdc && least <= (size_t)p->k)
-        return err_set(err, ERR_ARG, "found %zu images, precision and recall need more than %d",
-                       least, p->k);
+        return err_set(err, ERR_ARG, "found %zu image%s, precision and recall need more than %d",
+                       least, plural(least), p->k);
     for (int w = 0; w < N_SETS; w++)
         if (check_features(p->set[w].x, p->set[w].n, (int)p->dim, err)) return -1;
     return 0;

@@ -145,7 +145,7 @@ static char *what_was_done(const Page *p, const char *path, Err *err) {
     TextOut out;
     if (text_open(&out, "a text", err)) return NULL;
     FILE *f = out.f;
-    fprintf(f, "%s: written, with %d picture%s\n", path, p->pictures, p->pictures == 1 ? "" : "s");
+    fprintf(f, "%s: written, with %d picture%s\n", path, p->pictures, plural((size_t)p->pictures));
     if (p->no_plot.kind) fprintf(f, "plots are left out: %s\n", p->no_plot.msg);
     else if (p->left_out)
         fprintf(f, "%d sample grids are left out: a page holds %d MB of them\n", p->left_out,

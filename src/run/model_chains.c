@@ -1,5 +1,6 @@
 // model_chains.c - draws images by fresh chains; see draw.h.
 #include "base/image.h"
+#include "base/text.h"
 #include "data/run_data.h"
 #include "run/draw.h"
 #include <stdio.h>
@@ -236,8 +237,8 @@ static int plan_chains(Draw *d, int *cls, Err *err) {
     s->anneal = anneal_plan(&d->cfg, s->known.climb);
     char line[128];
     snprintf(line, sizeof line,
-             "chains of %d steps, from %.3g to %.2g times as long as in training", s->anneal.steps,
-             s->anneal.first, s->anneal.last);
+             "chains of %d step%s, from %.3g to %.2g times as long as in training", s->anneal.steps,
+             plural((size_t)s->anneal.steps), s->anneal.first, s->anneal.last);
     tell_line(d->ev, line);
     return 0;
 }
