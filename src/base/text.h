@@ -1,4 +1,4 @@
-// text.h - text on a terminal, and of names.
+// text.h - text for people: its width on a terminal, plurals, names of files.
 #ifndef TEXT_H
 #define TEXT_H
 #include <stddef.h>

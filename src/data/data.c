@@ -271,11 +271,21 @@ static const char *after(const char *s, const char *prefix) {
     return strncmp(s, prefix, n) ? NULL : s + n;
 }
 
+Half set_half(const char *name, size_t *n) {
+    static const char test[] = ":test";
+    const size_t len = strlen(name), cut = sizeof test - 1;
+    const int is_test = len > cut && !strcmp(name + len - cut, test);
+    *n = len - (is_test ? cut : 0);
+    return is_test ? HALF_TEST : HALF_TRAIN;
+}
+
 int set_named(const char *name) {
+    size_t n;
+    set_half(name, &n);
     for (int i = 0; i < N_KNOWN; i++)
-        if (!strcmp(name, KNOWN[i].name)) return 1;
-    const char *path = after(name, "folder:"), *file = after(name, "cifar-file:");
-    return !strcmp(name, "shapes") || (path && *path) || (file && *file);
+        if (strlen(KNOWN[i].name) == n && !strncmp(name, KNOWN[i].name, n)) return 1;
+    const char *path = after(name, "folder:"), *file = after(name, "cifar-file:"), *end = name + n;
+    return (n == 6 && !strncmp(name, "shapes", n)) || (path && path < end) || (file && file < end);
 }
 
 const char set_names[] = "cifar10, cifar100, svhn, mnist, fashion-mnist, shapes, folder:DIR and "

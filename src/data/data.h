@@ -44,7 +44,10 @@ typedef struct {
 // Names: cifar10 cifar100 svhn mnist fashion-mnist shapes folder:DIR cifar-file:FILE
 // A missing half is an error that says what was looked for, and where, and how to get it.
 int  set_load(Set *s, const char *name, Half half, const DataOpts *o, Err *err);
-int  set_named(const char *name);                 // whether a set can have this name
+// Whether a set can have this name; NAME:test counts as well.
+int  set_named(const char *name);
+// NAME or NAME:test: the half, and how long NAME is.
+Half set_half(const char *name, size_t *n);
 extern const char set_names[];                    // those that can be, for messages
 void set_free(Set *s);
 // Keeps pictures `index[0..n)` in that order (for the validation split and --train-images).

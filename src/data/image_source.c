@@ -99,11 +99,11 @@ static int open_npz(ImageSource *s, const char *path, Err *err) {
 
 static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
     char base[sizeof s->set.name], about[400];
-    const size_t n = strlen(name), cut = n > 5 && !strcmp(name + n - 5, ":test") ? n - 5 : n;
-    if (n >= sizeof base) return err_set(err, ERR_ARG, "%s: name too long", name);
-    snprintf(base, sizeof base, "%.*s", (int)cut, name);
-    const Half half = cut < n ? HALF_TEST : HALF_TRAIN;
+    size_t n;
+    const Half half = set_half(name, &n);
     Set set;
+    if (n >= sizeof base) return err_set(err, ERR_ARG, "%.80s...: name too long", name);
+    snprintf(base, sizeof base, "%.*s", (int)n, name);
     if (set_load(&set, base, half, o, err)) return -1;
     snprintf(about, sizeof about, "%s, %zu %s images", base, set.n,
              half == HALF_TEST ? "test" : "training");
@@ -113,9 +113,10 @@ static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *er
 
 int source_open(ImageSource *s, const char *name, const DataOpts *o, Err *err) {
     *s = (ImageSource){ 0 };
-    const int rc = dir_exists(name)             ? open_folder(s, name, o->events, err)
-                   : ends_with(name, ".npz") ? open_npz(s, name, err)
-                                             : open_set(s, name, o, err);
+    int rc;
+    if (dir_exists(name)) rc = open_folder(s, name, o->events, err);
+    else if (ends_with(name, ".npz") && !set_named(name)) rc = open_npz(s, name, err);
+    else rc = open_set(s, name, o, err);
     if (rc) source_close(s);
     return rc;
 }

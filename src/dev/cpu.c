@@ -2,6 +2,7 @@
 // comes with ref's functions and takes over those that take time.
 #include "dev/cpu.h"
 #include "base/arena.h"
+#include "base/text.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,7 +135,7 @@ static void cpu_open(Dev *dev, const DevOpts *o) {
     char version[32];
     cpu_dnn_version(version, sizeof version);
     snprintf(cpu->about, sizeof cpu->about, "%d thread%s, %s, oneDNN %s", dev->threads,
-             dev->threads == 1 ? "" : "s", cpu->k->isa, version);
+             plural((size_t)dev->threads), cpu->k->isa, version);
     if (choices_read(&cpu->tuning, o->tuning))
         err_set(&dev->err, ERR_MEM, "out of memory for the kernel choices");
     cpu_cache_read(dev);

@@ -15,11 +15,8 @@
 typedef struct {                     // where images come from
     size_t       n;
     const char  *name;
-    const char **path;               // [n] picture files; NULL: a set or an npz file, and ...
-    const uint8_t *x;                // ... its images [n][dim]
-    const int   *y;                  // labels [n], or NULL
-    Set          set;
-    ImageSource  npz;
+    const char **path;               // [n] picture files; NULL: a set or an npz file
+    ImageSource  images;             // of that
     Arena        arena;
 } Source;
 
@@ -44,52 +41,30 @@ typedef struct {
 
 // ---- sources --------------------------------------------------------------------------------
 
-static int is_npz(const char *name) { return ends_with(name, ".npz") && file_exists(name); }
+// A file of one image.
+static int is_one_image(const char *name) { return file_exists(name) && !ends_with(name, ".npz"); }
 
 // Pictures that are named one after the other are read in common batches.
 static int open_files(Source *s, const char *const *name, int n, Err *err) {
     s->path = arena_alloc(&s->arena, (size_t)n, sizeof *s->path);
-    for (; s->path && s->n < (size_t)n && !dir_exists(name[s->n]) && file_exists(name[s->n]) &&
-           !is_npz(name[s->n]);
-         s->n++)
+    for (; s->path && s->n < (size_t)n && is_one_image(name[s->n]); s->n++)
         s->path[s->n] = arena_strdup(&s->arena, name[s->n]);
     return arena_ok(&s->arena, "file names", err);
 }
 
-// Images of the model's size only: unlike pictures, they are not scaled.
-static int check_size(const Model *m, const char *name, int c, int h, int w, Err *err) {
+// A set or an npz file, of the model's size: unlike pictures, its images are not scaled.
+static int open_images(Source *s, const Model *m, const char *name, const Events *ev, Err *err) {
     const NetSpec *spec = &m->net.spec;
-    if (c == spec->channels && h == spec->side && w == spec->side) return 0;
-    return err_set(err, ERR_ARG,
-                   "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name, c, w,
-                   h, spec->channels, spec->side, spec->side);
-}
-
-static int open_npz(Source *s, const Model *m, const char *name, Err *err) {
-    ImageSource *from = &s->npz;
-    if (source_open(from, name, &(DataOpts){ 0 }, err)) return -1;
-    s->n = from->n;
-    s->x = from->x;
-    return check_size(m, name, from->c, from->h, from->w, err);
-}
-
-static int open_set(Source *s, const Model *m, const char *name, const Events *ev, Err *err) {
-    const NetSpec *spec = &m->net.spec;
-    char base[256];
-    const size_t n = strlen(name), cut = n > 5 && !strcmp(name + n - 5, ":test") ? n - 5 : n;
+    ImageSource *from = &s->images;
     DataOpts o = data_opts(&m->cfg, ev);
     o.side = spec->side;
     o.channels = spec->channels;
-    if (n >= sizeof base) return err_set(err, ERR_ARG, "%.80s...: name too long", name);
-    snprintf(base, sizeof base, "%.*s", (int)cut, name);
-    if (!set_named(base))
-        return err_set(err, ERR_IO, "%s: no such file, folder or image set; sets are %s", name,
-                       set_names);
-    if (set_load(&s->set, base, cut < n ? HALF_TEST : HALF_TRAIN, &o, err)) return -1;
-    s->n = s->set.n;
-    s->x = s->set.x;
-    s->y = s->set.y;
-    return check_size(m, name, s->set.c, s->set.side, s->set.side, err);
+    if (source_open(from, name, &o, err)) return -1;
+    s->n = from->n;
+    if (from->c == spec->channels && from->h == spec->side && from->w == spec->side) return 0;
+    return err_set(err, ERR_ARG,
+                   "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name,
+                   from->c, from->w, from->h, spec->channels, spec->side, spec->side);
 }
 
 // The first of n names, and files that follow it; how many, or -1.
@@ -98,18 +73,19 @@ static int open_source(Source *s, const Model *m, const char *const *name, int n
     int rc;
     if (!strcmp(*name, "-"))
         return err_set(err, ERR_ARG, "- (standard input) cannot be used with --out");
-    if (is_npz(*name)) return open_npz(s, m, *name, err) ? -1 : 1;
-    if (file_exists(*name)) return open_files(s, name, n, err) ? -1 : (int)s->n;
+    if (is_one_image(*name)) return open_files(s, name, n, err) ? -1 : (int)s->n;
     if (dir_exists(*name)) rc = list_pictures(&s->arena, *name, &s->path, &s->n, ev, err);
+    else if (file_exists(*name) || set_named(*name)) rc = open_images(s, m, *name, ev, err);
     else if (file_kind(*name))
-        return err_set(
-            err, ERR_IO,
-            "%s: is %s, expected a picture, a folder, an image set, an npz file or - for standard "
-            "input",
-            *name, file_kind(*name));
+        return err_set(err, ERR_IO,
+                       "%s: is %s, expected a picture, a folder, an image set, an npz file or - "
+                       "for standard input",
+                       *name, file_kind(*name));
     else if (strpbrk(*name, "./") && !strchr(*name, ':'))
         return err_set(err, ERR_IO, "%s: no such file or folder", *name);
-    else rc = open_set(s, m, *name, ev, err);
+    else
+        return err_set(err, ERR_IO, "%s: no such file, folder or image set; sets are %s", *name,
+                       set_names);
     return rc ? -1 : 1;
 }
 
@@ -145,7 +121,7 @@ static int load_pictures(Bulk *b, const Source *s, size_t from, int n) {
 
 static int load_batch(Bulk *b, const Source *s, size_t from, int n, Err *err) {
     const size_t dim = tensor_len(&b->m->net.act[0]);
-    const uint8_t *bytes = s->path ? b->bytes : s->x + from * dim;
+    const uint8_t *bytes = s->path ? b->bytes : s->images.x + from * dim;
     int readable = 0;
     if (s->path) b->result->stopped = load_pictures(b, s, from, n) != 0;
     else memset(b->why, 0, (size_t)n * sizeof *b->why);
@@ -166,7 +142,7 @@ static void add_rows(Bulk *b, const Source *s, size_t from, int n) {
     for (int i = 0; i < n; i++) {
         const size_t at = from + (size_t)i;
         ScoreRow row = { .file = s->path ? s->path[at] : NULL, .set = s->name, .index = at };
-        row.label = s->path ? label_of(b->m, row.file) : s->y ? s->y[at] : -1;
+        row.label = s->path ? label_of(b->m, row.file) : s->images.y ? s->images.y[at] : -1;
         if (b->why[i].kind) row.error = b->why[i].msg;
         else row.logits = logits, logits += b->m->net.spec.classes;
         if (b->on) b->on(b->ctx, &row);
@@ -207,7 +183,7 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
         taken = open_source(s, b->m, name + i, n_name - i, b->ev, err);
         if (taken < 0) return -1;
         if (!s->path && !b->on)                // labels mean other classes to such a model
-            model_compare_names(b->m, &s->set, s->name, "other classes",
+            model_compare_names(b->m, &s->images.set, s->name, "other classes",
                                 "labels are numbers of the set's", b->ev);
         b->total += s->n;
     }
@@ -234,8 +210,7 @@ static int bulk_file(Bulk *b, const char *out, Err *err) {
 static void bulk_close(Bulk *b) {
     scorer_close(&b->scorer);
     for (int i = 0; i < b->n_source; i++) {
-        set_free(&b->source[i].set);
-        source_close(&b->source[i].npz);
+        source_close(&b->source[i].images);
         arena_free(&b->source[i].arena);
     }
     free(b->source);
