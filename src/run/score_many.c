@@ -29,6 +29,7 @@ typedef struct {
     uint64_t      total;
     Scorer        scorer;
     int           batch;
+    Arena         arena;             // of these four:
     uint8_t      *bytes;             // [batch][dim]
     float        *x, *logits;        // [batch][dim], [batch][classes]: those that could be read
     Err          *why;               // [batch]: of those that could not
@@ -192,13 +193,11 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
     b->batch = (int)(b->total < 1 ? 1 : b->total < most ? b->total : most);
     b->at_once = b->on && b->batch > FIRST ? FIRST : b->batch;
     const size_t B = (size_t)b->batch;
-    b->bytes = malloc(B * dim);
-    b->x = malloc(B * dim * sizeof *b->x);
-    b->logits = malloc(B * (size_t)b->m->net.spec.classes * sizeof *b->logits);
-    b->why = malloc(B * sizeof *b->why);
-    if (!b->bytes || !b->x || !b->logits || !b->why)
-        return err_set(err, ERR_MEM, "out of memory for a batch of %d images", b->batch);
-    return 0;
+    b->bytes = arena_alloc(&b->arena, B, dim);
+    b->x = arena_alloc(&b->arena, B * dim, sizeof *b->x);
+    b->logits = arena_alloc(&b->arena, B * (size_t)b->m->net.spec.classes, sizeof *b->logits);
+    b->why = arena_alloc(&b->arena, B, sizeof *b->why);
+    return arena_ok(&b->arena, "a batch of images", err);
 }
 
 static int bulk_file(Bulk *b, const char *out, Err *err) {
@@ -214,10 +213,7 @@ static void bulk_close(Bulk *b) {
         arena_free(&b->source[i].arena);
     }
     free(b->source);
-    free(b->bytes);
-    free(b->x);
-    free(b->logits);
-    free(b->why);
+    arena_free(&b->arena);
 }
 
 static int bulk_run(Bulk *b, const char *const *name, int n_name, const char *out, Err *err) {
