@@ -229,6 +229,9 @@ expect 0 'all.npz: 10 images' sample run --from centres --out all.npz
 expect 0 'all.npz[9]  ' predict run all.npz
 expect 0 'mixed.csv: 12 images' predict run grid.png all.npz grid.png --out mixed.csv
 [ "$(cut -d, -f1,2 mixed.csv | tr '\n' ' ' | cut -d' ' -f3-5)" = ",0 ,1 ,2" ] || bad "predict: rows of an npz file"
+cifar=$here/../models/cifar10-wrn-16-4.safetensors
+expect 1 'all.npz: colour images of 16 x 16, the model takes colour images of 32 x 32' predict "$cifar" all.npz
+expect 2 'all.npz: colour images of 16 x 16, the model takes colour images of 32 x 32' predict "$cifar" all.npz --out x.csv
 cp grid.png liar.npz
 expect 1 'liar.npz: ' predict run grid.png liar.npz
 grep -q '^grid.png ' out || bad "a bad npz file keeps the others from being classified"
@@ -376,8 +379,8 @@ expect 2 'no such folder' eval run --tasks ood --ood folder:nosuch
 mkdir empty
 expect 1 'no PNG, JPEG or WebP picture' eval run --tasks ood --ood folder:empty
 head -c 3073 /dev/zero >black.bin
-expect 2 'pictures of 3 channels, 32 x 32; the model' eval run --tasks ood --ood cifar-file:black.bin
-expect 2 'pictures of 3 channels, 32 x 32; the model' eval run --data cifar-file:black.bin
+expect 2 'cifar-file:black.bin: colour images of 32 x 32, the model takes colour images of 16 x 16' eval run --tasks ood --ood cifar-file:black.bin
+expect 2 'cifar-file:black.bin: colour images of 32 x 32, the model takes colour images of 16 x 16' eval run --data cifar-file:black.bin
 mkdir -p two/test/a two/test/b two/train/a two/train/b
 for d in two/*/*; do cp grid.png $d; done
 expect 2 '2 classes; the model has 10' eval run --data folder:two

@@ -14,6 +14,19 @@ static const char *const descr_of[ST_N_TYPES] = {
     [ST_I16] = "<i2", [ST_I8] = "|i1",  [ST_U8] = "|u1",  [ST_BOOL] = "|b1",
 };
 
+static const char *const word_of[ST_N_TYPES] = {
+    [ST_F64] = "float64", [ST_F32] = "float32", [ST_F16] = "float16",
+    [ST_I64] = "int64",   [ST_I32] = "int32",   [ST_I16] = "int16",
+    [ST_I8] = "int8",     [ST_U8] = "uint8",    [ST_BOOL] = "bool",
+};
+
+const char *npz_shape(const NpzArray *a, char dst[128]) {
+    int n = snprintf(dst, 128, "%s%s", word_of[a->type], a->rank ? " " : "");
+    for (int i = 0; i < a->rank && n < 128; i++)
+        n += snprintf(dst + n, 128 - (size_t)n, "[%" PRIu64 "]", a->shape[i]);
+    return dst;
+}
+
 static int bad(const Zip *z, const char *name, const char *what, Err *err) {
     return err_set(err, ERR_DATA, "%s: array %s: %s", z->path, name, what);
 }
@@ -133,14 +146,19 @@ static int read_header(ZipStream *s, Zip *z, NpzArray *a, Err *err) {
     return rc;
 }
 
+static int no_array(const Zip *z, const char *name, Err *err) {
+    err_set(err, ERR_DATA, "%s: there is no array '%s'", z->path, name);
+    if (z->n) err_append(err, "; found %.80s%s", z->e[0].name, z->n > 1 ? ", ..." : "");
+    return -1;
+}
+
 int npz_find(Zip *z, const char *name, NpzArray *a, Err *err) {
     char entry[96];
     ZipStream s;
     *a = (NpzArray){ 0 };
     snprintf(a->name, sizeof a->name, "%s", name);
     entry_name(entry, name);
-    if (!(a->entry = zip_find(z, entry)))
-        return err_set(err, ERR_DATA, "%s: there is no array '%s'", z->path, name);
+    if (!(a->entry = zip_find(z, entry))) return no_array(z, name, err);
     int rc = zip_begin(&s, z, a->entry, err) || read_header(&s, z, a, err);
     zip_cancel(&s);                                         // the numbers come later
     if (rc) return -1;

@@ -20,6 +20,8 @@ int  npz_has(const Zip *z, const char *name);
 // Finds an array and checks its header: format version 1 to 3, little-endian numbers of a type that
 // StType has, a size that fits. z is an archive that zip_open opened.
 int  npz_find(Zip *z, const char *name, NpzArray *a, Err *err);
+// "float32 [2][3][32][32]", for messages. Returns dst.
+const char *npz_shape(const NpzArray *a, char dst[128]);
 // Reads all of it with the last index fastest, whatever the file's order: as it is, dst has
 // a->bytes; or as doubles, from F64, F32 or F16, dst has a->count.
 int  npz_read(Zip *z, const NpzArray *a, void *dst, Err *err);

@@ -279,6 +279,15 @@ Half set_half(const char *name, size_t *n) {
     return is_test ? HALF_TEST : HALF_TRAIN;
 }
 
+int check_image_size(const char *name, int its_c, int its_w, int its_h, int c, int side, Err *err) {
+    if (its_c == c && its_w == side && its_h == side) return 0;
+    return err_set(err, ERR_ARG,
+                   "%s: %s images of %d x %d, the model takes %s images of %d x %d; only picture "
+                   "files are scaled and converted",
+                   name, its_c == 1 ? "grey" : "colour", its_w, its_h, c == 1 ? "grey" : "colour",
+                   side, side);
+}
+
 int set_named(const char *name) {
     size_t n;
     set_half(name, &n);

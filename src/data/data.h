@@ -58,6 +58,8 @@ int  set_draw(Set *dst, const Set *src, size_t n, uint64_t seed, Err *err);
 // Splits off n_valid pictures chosen by seed (RNG_SPLIT); keeps at most `limit` others (0: all).
 int  set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *train, Set *valid,
                Err *err);
+// An error unless images of a model that takes c channels of side x side have this size.
+int  check_image_size(const char *name, int its_c, int its_w, int its_h, int c, int side, Err *err);
 // A picture file as a row of the set's kind: c planes of side x side bytes.
 int  picture_load(uint8_t *dst, const char *path, int c, int side, Err *err);
 int  picture_decode(uint8_t *dst, const uint8_t *data, size_t n, const char *name, int c, int side,

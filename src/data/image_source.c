@@ -63,14 +63,15 @@ static int open_folder(ImageSource *s, const char *dir, const Events *ev, Err *e
 // arr_0 [n][h][w][c] to planes.
 static int read_npz(ImageSource *s, Zip *z, Err *err) {
     NpzArray a;
+    char shape[128];
     if (npz_find(z, "arr_0", &a, err)) return -1;
     if (a.type != ST_U8 || a.rank != 4 || (a.shape[3] != 1 && a.shape[3] != 3) || !a.count ||
         a.shape[1] > IMAGE_MAX_SIDE || a.shape[2] > IMAGE_MAX_SIDE || a.shape[0] > MAX_PICTURES)
         return err_set(
             err, ERR_DATA,
-            "%s: expected arr_0 to be uint8 [n][height][width][1 or 3], at most %d images "
-            "of %d x %d",
-            z->path, MAX_PICTURES, IMAGE_MAX_SIDE, IMAGE_MAX_SIDE);
+            "%s: arr_0 is %s, expected uint8 [n][height][width][1 or 3], 1 to %d images of at "
+            "most %d x %d",
+            z->path, npz_shape(&a, shape), MAX_PICTURES, IMAGE_MAX_SIDE, IMAGE_MAX_SIDE);
     *s = (ImageSource){
         .n = a.shape[0], .h = (int)a.shape[1], .w = (int)a.shape[2], .c = (int)a.shape[3]
     };

@@ -78,10 +78,7 @@ int ood_load(Set *s, const char *name, const Set *in, size_t limit, const DataOp
     if (o->look_only && kind < N_MADE) return 0;
     int rc =
         kind < N_MADE ? make_up(s, (Made)kind, in, limit, o, err) : read_set(s, name, in, o, err);
-    if (!rc && (s->c != in->c || s->side != in->side))
-        rc = err_set(err, ERR_ARG,
-                     "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name,
-                     s->c, s->side, s->side, in->c, in->side, in->side);
+    if (!rc) rc = check_image_size(name, s->c, s->side, s->side, in->c, in->side, err);
     snprintf(s->name, sizeof s->name, "%s", name);
     if (rc) set_free(s);
     return rc;

@@ -17,10 +17,8 @@ int eval_limit(const Evaluation *e, Set *s, Err *err) {
 
 static int same_kind(const Evaluation *e, const Set *s, Err *err) {
     const NetSpec *spec = &e->m->net.spec;
-    if (s->c != spec->channels || s->side != spec->side)
-        return err_set(err, ERR_ARG,
-                       "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d",
-                       s->name, s->c, s->side, s->side, spec->channels, spec->side, spec->side);
+    if (check_image_size(s->name, s->c, s->side, s->side, spec->channels, spec->side, err))
+        return -1;
     if (s->classes != spec->classes)
         return err_set(err, ERR_ARG, "%s: %d classes; the model has %d", s->name, s->classes,
                        spec->classes);

@@ -62,10 +62,7 @@ static int open_images(Source *s, const Model *m, const char *name, const Events
     o.channels = spec->channels;
     if (source_open(from, name, &o, err)) return -1;
     s->n = from->n;
-    if (from->c == spec->channels && from->h == spec->side && from->w == spec->side) return 0;
-    return err_set(err, ERR_ARG,
-                   "%s: pictures of %d channels, %d x %d; the model's have %d, %d x %d", name,
-                   from->c, from->w, from->h, spec->channels, spec->side, spec->side);
+    return check_image_size(name, from->c, from->w, from->h, spec->channels, spec->side, err);
 }
 
 // The first of n names, and files that follow it; how many, or -1.
