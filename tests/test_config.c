@@ -428,6 +428,15 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("decay-at = .1,.2,.3,.4,.5,.6,.7,.8,.9\n", "more than 8");
 }
 
+static void sam_of_0_switches_it_off_whatever_a_preset_says(void **state) {
+    (void)state;
+    Config c = defaults();
+    OK(config_preset(&c, "cifar10-fast", err));
+    assert_true(c.sam > 0 && c.sam_from > 0);
+    taken(&c, "sam = 0\nsam-images = 8\n");
+    OK(config_check(&c, err));
+}
+
 static void fractions_are_read_in_order(void **state) {
     (void)state;
     double at[MAX_DROPS];
@@ -569,6 +578,7 @@ int main(void) {
         cmocka_unit_test(every_preset_loads_fits_together_and_says_what_it_is),
         cmocka_unit_test(presets_differ_as_the_paper_says),
         cmocka_unit_test(what_does_not_fit_together_is_refused),
+        cmocka_unit_test(sam_of_0_switches_it_off_whatever_a_preset_says),
         cmocka_unit_test(fractions_are_read_in_order),
         cmocka_unit_test(a_resumed_run_may_change_its_length_place_and_sam_alone),
         cmocka_unit_test(the_length_that_is_set_last_counts),

@@ -46,9 +46,6 @@ static int check_chains(const Config *c, Err *err) {
 
 // In sharpness-aware steps the log is of these images, but climb and AUROC are of whole batches.
 static int check_sam_images(const Config *c, Err *err) {
-    if (c->sam <= 0)
-        return err_set(err, ERR_ARG, "sam-images = %d without SAM: expected sam above 0, as 2",
-                       c->sam_images);
     if (c->sam_images > c->batch)
         return err_set(err, ERR_ARG, "sam-images = %d: expected at most batch = %d", c->sam_images,
                        c->batch);
@@ -56,6 +53,15 @@ static int check_sam_images(const Config *c, Err *err) {
         return err_set(err, ERR_ARG, "sam-images = %d: expected steps above 1, and steps-max = 0",
                        c->sam_images);
     return 0;
+}
+
+// sam = 0 switches SAM off, whatever a preset says about its details; details without sam are a
+// mistake.
+static int check_sam(const Config *c, Err *err) {
+    if (c->sam > 0) return c->sam_images ? check_sam_images(c, err) : 0;
+    if (config_given(c, "sam") || (c->sam_from <= 0 && !c->sam_images)) return 0;
+    return err_set(err, ERR_ARG, "%s without SAM: expected sam above 0, as 2",
+                   c->sam_images ? "sam-images" : "sam-from");
 }
 
 static int check_objective(const Config *c, Err *err) {
@@ -68,10 +74,7 @@ static int check_objective(const Config *c, Err *err) {
         return err_set(err, ERR_ARG,
                        "px-margin = %g with px-loss = bce: expected 0, because bce needs no margin",
                        c->px_margin);
-    if (c->sam_from > 0 && c->sam <= 0)
-        return err_set(err, ERR_ARG, "sam-from = %g without SAM: expected sam above 0, as 2",
-                       c->sam_from);
-    if (c->sam_images && check_sam_images(c, err)) return -1;
+    if (check_sam(c, err)) return -1;
     if (c->adversarial == ATTACK_NONE && c->attack_radius > 0)
         return err_set(err, ERR_ARG,
                        "attack-radius = %g without an attack: expected adversarial = linf or l2",

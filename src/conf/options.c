@@ -186,7 +186,7 @@ const OptRow config_rows[] = {
       "decay of the exponential moving average of the weights, per step; 0: no average" },
     { "sam", T_NUM, AT(sam), "0", 0, 100, NULL, TRAIN | BENCH | MAY_CHANGE, "optimisation",
       "radius of sharpness-aware minimisation (adaptive SAM; published: 2), which computes each "
-      "gradient twice; 0: off" },
+      "gradient twice; 0: off, and --sam-from and --sam-images have no effect" },
     { "sam-from", T_NUM, AT(sam_from), "0", 0, 1, NULL, TRAIN | MAY_CHANGE, "optimisation",
       "start of sharpness-aware minimisation, as a fraction of the run" },
     { "sam-images", T_INT, AT(sam_images), "0", 0, 100000, NULL, TRAIN | BENCH | MAY_CHANGE,
