@@ -115,7 +115,7 @@ expect 2 "--init run: it has 10 classes (disc, square, triangle, ring, ...), the
     --batch 2 --out noinit
 expect 2 "--init run: another network than this run's (wrn-10-2, stem 3x3, norm none): expected --model wrn-10-1 --stem 4x4 --norm batch" \
     train --data shapes --side 16 --model wrn-10-2 --norm none --init run --out noinit
-expect 2 '--init run: it is for images of 3 channels, the data has 1' train $net --data folder:ab --channels 1 --init run --out noinit
+expect 2 '--init run: it is for colour images, the data is grey' train $net --data folder:ab --channels 1 --init run --out noinit
 [ ! -e noinit ] || bad "train --init with a model that does not fit left a folder"
 wide=x$(printf 'ö%.0s' {1..30})                  # whose 40th byte is within a character
 mkdir -p wide/a$wide wide/$wide && for d in wide/*; do cp grid.png $d/1.png; done
@@ -232,6 +232,8 @@ expect 0 'mixed.csv: 12 images' predict run grid.png all.npz grid.png --out mixe
 cifar=$here/../models/cifar10-wrn-16-4.safetensors
 expect 1 'all.npz: colour images of 16 x 16, the model takes colour images of 32 x 32' predict "$cifar" all.npz
 expect 2 'all.npz: colour images of 16 x 16, the model takes colour images of 32 x 32' predict "$cifar" all.npz --out x.csv
+printf x >a.byte
+expect 1 'a.byte: 1 byte, expected a PNG, JPEG or WebP file' predict run a.byte
 cp grid.png liar.npz
 expect 1 'liar.npz: ' predict run grid.png liar.npz
 grep -q '^grid.png ' out || bad "a bad npz file keeps the others from being classified"
@@ -404,6 +406,9 @@ expect 2 "--radii: found '0.2,0.1', expected" eval run --tasks attack --radii 0.
 expect 2 "--attacks: found 'cw'" eval run --attacks cw
 expect 2 "--attacks: found 'apgd-l1', expected some of" eval run --attacks apgd-l1
 expect 0 'pair: 1 step in' train $net --data folder:two --side 8 --iterations 1 --batch 2 --px none --valid-images 0 --threads 1 --out pair
+grep -q '1 step (1 epoch), batch 2, into pair' err || bad "train: $(cat err)"
+expect 2 'sam-images = 1: batch normalisation needs 2 images' train $net --data folder:two --side 8 --iterations 1 --batch 2 \
+    --sam 2 --sam-images 1 --px none --valid-images 0 --threads 1 --out no-pair
 expect 2 '--attacks apgd-l2: found a model of 2 classes, expected at least 4' eval pair --tasks attack --attacks apgd-l2
 expect 2 'eval: expected one run folder or model file' eval
 if command -v python3 >/dev/null; then
@@ -487,7 +492,7 @@ expect 0 'note: the run was complete; a larger --epochs with --resume extends it
 expect 0 '0.02 minutes' train --resume --out few --minutes 0.02 --threads 1
 expect 0 'note: the run was complete; a larger --minutes with --resume' train --resume --out few --threads 1
 expect 0 'fast: 2 steps' train --preset cifar10-fast --data shapes --side 8 --model wrn-10-1 --batch 8 --iterations 2 --px none \
-    --threads 1 --out fast                      # the preset has minutes
+    --sam 0 --threads 1 --out fast              # the preset has minutes, and sam-from
 
 # ---- what is no run folder
 mkdir void

@@ -269,7 +269,7 @@ check "a classifier that does not learn is not watched" \
 check "one that learns is" gives 3 'lowest value by --ce-limit' $tiny --lr 0.1 --ce-limit 0.0001 --retries 0 --iterations 30 --out ce
 # shellcheck disable=SC2086
 check "so does a loss beyond its limit" \
-    gives 3 'the loss is not finite' $tiny --loss-limit 1 --retries 1 --iterations 9 --out loss
+    gives 3 'and 1 retry did not help' $tiny --loss-limit 1 --retries 1 --iterations 9 --out loss
 # shellcheck disable=SC2086
 check "and numbers that are not finite" \
     gives 3 'not finite' $tiny --norm none --lr 100 --retries 1 --iterations 99 --out wild

@@ -821,7 +821,7 @@ static void a_split_without_training_pictures_is_refused(void **state) {
     Err err = { 0 };
     load(&all, named("cifar-file:", in_root("mine.bin")), HALF_TRAIN);
     assert_int_equal(set_split(&all, 3, 0, 1, &train, &valid, &err), -1);
-    assert_non_null(strstr(err.msg, "3 validation pictures leave none of 3 to train on"));
+    assert_non_null(strstr(err.msg, "3 of 3 pictures for validation leave none to train on"));
     assert_int_equal(set_split(&all, 0, 0, 1, &train, &valid, NULL), 0);
     assert_int_equal(valid.n, 0);
     set_free(&valid);

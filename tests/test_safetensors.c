@@ -331,7 +331,7 @@ static void lying_headers_are_refused_with_what_was_found(void **state) {
           "tensor y: begins at 6, expected 4 (a gap)" },
         { "{\"x\":" T("F32", "[1]", "4", "8") "}", 8, "tensor x: begins at 4, expected 0 (a gap)" },
         { "{\"x\":" T("F32", "[1]", "0", "4") "}", 5, "5 bytes of data, expected 4" },
-        { "{}", 1, "1 bytes of data, expected 0" },
+        { "{}", 1, "1 byte of data, expected 0" },
         { "{\"x\":" T("F32", "[1]", "0", "4") ",\"x\":" T("F32", "[1]", "4", "8") "}", 8,
           "duplicate key \"x\"" },
         { "{\"x\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[]}}", 0,

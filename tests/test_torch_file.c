@@ -361,7 +361,7 @@ static void every_cut_is_refused(void **state) {
     uint8_t *bytes = load(fixture("stream", "113"), &n), *more = realloc(bytes, n + 1);
     more[n] = 0;
     write_file(more, n + 1);
-    refused("1 bytes after its last storage");
+    refused("1 byte after its last storage");
     free(more);
 }
 

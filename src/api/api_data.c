@@ -1,6 +1,7 @@
 // api_data.c - jempp.h's image sets: list, check and fetch them.
 #include "api/api.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/text_out.h"
 #include "data/run_data.h"
 #include <stdio.h>
@@ -61,9 +62,9 @@ static void describe_half(FILE *f, const Set *s, Half half) {
         if (n < least) least = n;
         if (n > most) most = n;
     }
-    fprintf(f, "%s: %zu %s images, %d x %d x %d, %d class%s of %zu", s->name, s->n,
-            half == HALF_TRAIN ? "training" : "test", s->c, s->side, s->side, s->classes,
-            s->classes == 1 ? "" : "es", least);
+    fprintf(f, "%s: %zu %s image%s, %d x %d x %d, %d class%s of %zu", s->name, s->n,
+            half == HALF_TRAIN ? "training" : "test", plural((double)s->n), s->c, s->side, s->side,
+            s->classes, s->classes == 1 ? "" : "es", least);
     if (least < most) fprintf(f, " to %zu", most);
     fprintf(f, "; %s\n", s->from);
 }
@@ -80,7 +81,8 @@ static int sum_up(const Problems *p, const char *name, const Events *ev, Err *er
         err_append(err, "%zu class%s without a picture%s", p->classes, p->classes == 1 ? "" : "es",
                    p->unreadable ? ", " : "");
     if (p->unreadable)
-        err_append(err, "%zu of %zu pictures cannot be used", p->unreadable, p->pictures);
+        err_append(err, "%zu of %zu picture%s cannot be used", p->unreadable, p->pictures,
+                   plural((double)p->pictures));
     return err_append(err, ": replace or remove what is listed above");
 }
 

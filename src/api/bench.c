@@ -3,6 +3,7 @@
 #include "base/events.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/text_out.h"
 #include "run/train_bench.h"
 #include <stdio.h>
@@ -300,7 +301,8 @@ static char *as_text(const Bench *b, Err *err) {
     char px[32], sam[32] = "", whole[96];
     config_value(b->c, config_row("px"), px, sizeof px);
     if (b->c->sam > 0 && b->c->sam_images)
-        snprintf(sam, sizeof sam, ", SAM by %d images", b->c->sam_images);
+        snprintf(sam, sizeof sam, ", SAM by %d image%s", b->c->sam_images,
+                 plural(b->c->sam_images));
     else if (b->c->sam > 0) snprintf(sam, sizeof sam, ", SAM");
     snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px, sam);
     fprintf(f, "%s, batch %d; %s\n\n", b->c->model, b->c->batch, b->device);

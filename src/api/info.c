@@ -132,7 +132,8 @@ static Exchange exchange_of(const Info *in, const Config *c) {
 static void put_exchange(FILE *f, const Info *in, const Config *c) {
     const Exchange e = exchange_of(in, c);
     put_bytes(f, "finished chains", e.buffer, "  (of all ranks, for the replay buffer)");
-    fprintf(f, "\nsent per rank and step, %d ranks, batch %d\n", c->ranks, c->batch);
+    fprintf(f, "\nsent per rank and step, %d rank%s, batch %d\n", c->ranks, plural(c->ranks),
+            c->batch);
     put_bytes(f, "gradients", e.gradients, "  (twice with SAM)");
     put_bytes(f, "finished chains", e.chains, "");
     put_bytes(f, "running statistics", e.statistics, "");

@@ -1,6 +1,7 @@
 // deflate.c - see deflate.h.
 #include "base/deflate.h"
 #include "base/file.h"
+#include "base/text.h"
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -36,8 +37,9 @@ int gz_read(GzFile *z, void *dst, size_t n, Err *err) {
             return err_set(err, ERR_DATA, "%s: %s", z->path,
                            code == Z_ERRNO ? strerror(errno) : why);
         if (got <= 0)
-            return err_set(err, ERR_DATA, "%s: ends after %zu bytes of contents, expected %zu more",
-                           z->path, (size_t)gztell(z->handle), left);
+            return err_set(err, ERR_DATA,
+                           "%s: ends after %zu byte%s of contents, expected %zu more", z->path,
+                           (size_t)gztell(z->handle), plural((double)gztell(z->handle)), left);
         done += (size_t)got;
     }
     return 0;

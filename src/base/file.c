@@ -1,5 +1,6 @@
 // file.c - see file.h.
 #include "base/file.h"
+#include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -148,8 +149,8 @@ static void reader_fail(Reader *r, const char *why) {
 void read_bytes(Reader *r, void *dst, size_t n) {
     if (n == 0) return;
     if (!r->failed && n > r->size - r->at) {
-        err_set(&r->err, ERR_DATA, "%s: %" PRIu64 " bytes, expected at least %" PRIu64 " + %zu",
-                r->path, r->size, r->at, n);
+        err_set(&r->err, ERR_DATA, "%s: %" PRIu64 " byte%s, expected at least %" PRIu64 " + %zu",
+                r->path, r->size, plural((double)r->size), r->at, n);
         r->failed = 1;
     }
     if (!r->failed && fread(dst, 1, n, r->f) != n)
@@ -161,8 +162,8 @@ void read_bytes(Reader *r, void *dst, size_t n) {
 void reader_seek(Reader *r, uint64_t at) {
     if (r->failed || at == r->at) return;
     if (at > r->size) {
-        err_set(&r->err, ERR_DATA, "%s: %" PRIu64 " bytes, expected at least %" PRIu64, r->path,
-                r->size, at);
+        err_set(&r->err, ERR_DATA, "%s: %" PRIu64 " byte%s, expected at least %" PRIu64, r->path,
+                r->size, plural((double)r->size), at);
         r->failed = 1;
     } else if (fseeko(r->f, (off_t)at, SEEK_SET)) {
         reader_fail(r, strerror(errno));

@@ -5,6 +5,7 @@
 #include "base/file_kind.h"
 #include "base/image.h"
 #include "base/file.h"
+#include "base/text.h"
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -242,8 +243,8 @@ static int not_supported(const Decoder *d) {
 
 static int decode_any(Decoder *d) {
     if (d->n < 12)
-        return err_set(d->err, ERR_DATA, "%s: %zu bytes, expected a PNG, JPEG or WebP file",
-                       d->name, d->n);
+        return err_set(d->err, ERR_DATA, "%s: %zu byte%s, expected a PNG, JPEG or WebP file",
+                       d->name, d->n, plural((double)d->n));
     if (!png_sig_cmp(d->data, 0, 8)) return png_decode(d);
     if (!memcmp(d->data, "\xff\xd8\xff", 3)) return jpeg_decode(d);
     if (!memcmp(d->data, "RIFF", 4) && !memcmp(d->data + 8, "WEBP", 4)) return webp_decode(d);

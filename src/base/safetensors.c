@@ -1,6 +1,7 @@
 // safetensors.c - see safetensors.h.
 #include "base/safetensors.h"
 #include "base/json.h"
+#include "base/text.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,8 +106,8 @@ static int check_cover(St *st, uint64_t data_bytes, Err *err) {
     }
     if (end == data_bytes) return 0;
     return err_set(err, ERR_DATA,
-                   "%s: %" PRIu64 " bytes of data, expected %" PRIu64 " by the header", st->path,
-                   data_bytes, end);
+                   "%s: %" PRIu64 " byte%s of data, expected %" PRIu64 " by the header", st->path,
+                   data_bytes, plural((double)data_bytes), end);
 }
 
 static int parse_header(St *st, const Json *doc, uint64_t data_bytes, Err *err) {
@@ -134,8 +135,8 @@ static int read_failed(const St *st, Err *err) {
 static int read_header(St *st, Err *err) {
     if (read_failed(st, err)) return -1;
     if (st->reader.size < 8)
-        return err_set(err, ERR_DATA, "%s: %" PRIu64 " bytes, expected a safetensors file",
-                       st->path, st->reader.size);
+        return err_set(err, ERR_DATA, "%s: %" PRIu64 " byte%s, expected a safetensors file",
+                       st->path, st->reader.size, plural((double)st->reader.size));
     uint64_t n;
     read_bytes(&st->reader, &n, sizeof n);
     if (n > st->reader.size - 8)

@@ -1,5 +1,6 @@
 // schema.c - see schema.h.
 #include "base/schema.h"
+#include "base/text.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -91,7 +92,8 @@ static int array(SchemaReader *r, const Schema *s, const Field *f, void *record,
     } else if (p->j && !r->failed) {
         const int wanted = stored_count(s, f, record, r->root, r->root_record);
         if (n != wanted)
-            refuse(r, p, "%d items, expected %d, as many as \"%s\" has", n, wanted, f->like);
+            refuse(r, p, "%d item%s, expected %d, as many as \"%s\" has", n, plural(n), wanted,
+                   f->like);
     }
     return r->failed ? 0 : n;
 }
@@ -154,7 +156,8 @@ static double *read_rows(SchemaReader *r, const Field *f, const Place *p, int n)
             break;
         }
         if (json_count(row.j) != (size_t)columns)
-            refuse(r, &row, "%zu items, expected %d", json_count(row.j), columns);
+            refuse(r, &row, "%zu item%s, expected %d", json_count(row.j),
+                   plural((double)json_count(row.j)), columns);
         else read_numbers(r, f, &row, columns, to + i * (size_t)columns);
     }
     return to;

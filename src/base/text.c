@@ -103,7 +103,7 @@ int ends_with(const char *s, const char *suffix) {
     return n > m && !strcasecmp(s + n - m, suffix);
 }
 
-const char *plural(size_t n) { return n == 1 ? "" : "s"; }
+const char *plural(double n) { return n == 1 ? "" : "s"; }
 
 const char *shell_word(char *dst, size_t n, const char *name) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

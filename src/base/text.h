@@ -17,8 +17,8 @@ void text_cut(char *s, int width);
 int text_whole(const char *s, int most);
 // Nonzero: s is longer than its ending `suffix`, in capitals or not.
 int ends_with(const char *s, const char *suffix);
-// The ending of a noun after a count, as in "%zu image%s": none for 1.
-const char *plural(size_t n);
+// The ending of a noun after a number, as in "%zu image%s": none for 1.
+const char *plural(double n);
 // A file's name as one word for a shell, in quotes where it needs them: for commands that messages
 // suggest. Returns dst.
 const char *shell_word(char *dst, size_t n, const char *name);

@@ -1,6 +1,7 @@
 // torch_file.c - see torch_file.h: the two formats around the pickles, whose contents torch_tree.c
 // reads.
 #include "base/torch_file.h"
+#include "base/text.h"
 #include "base/torch_tree.h"
 #include "base/zip.h"
 #include <inttypes.h>
@@ -116,8 +117,8 @@ static int place_in_stream(TorchTree *w, const PkNode *keys, uint64_t at) {
     }
     if (placed != w->n_storage) return torch_bad(w, "a storage is missing");
     if (at == st->reader.size) return 0;
-    return err_set(w->err, ERR_DATA, "%s: %" PRIu64 " bytes after its last storage", st->path,
-                   st->reader.size - at);
+    return err_set(w->err, ERR_DATA, "%s: %" PRIu64 " byte%s after its last storage", st->path,
+                   st->reader.size - at, plural((double)(st->reader.size - at)));
 }
 
 static int check_stream(TorchTree *w, const PkNode *number, const PkNode *version,

@@ -195,8 +195,9 @@ static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
     const int failed = jempp_predict_files(j, o, &ev, &r, &err);
     jempp_terminal_close(&ev);
     if (failed && cli_stopped() && r.total)
-        fprintf(stderr, "jempp: stopped after %llu of %llu images; %s was not written\n",
-                (unsigned long long)r.images, (unsigned long long)r.total, out);
+        fprintf(stderr, "jempp: stopped after %llu of %llu image%s; %s was not written\n",
+                (unsigned long long)r.images, (unsigned long long)r.total, cli_plural(r.total),
+                out);
     else if (failed) return cli_fail(&err);
     if (failed) return EXIT_FAILED;
     printf("%s: %llu", out, (unsigned long long)r.images);

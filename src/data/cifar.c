@@ -1,5 +1,6 @@
 // cifar.c - CIFAR's binary records; see formats.h.
 #include "base/file.h"
+#include "base/text.h"
 #include "data/formats.h"
 #include <inttypes.h>
 
@@ -19,8 +20,8 @@ static int read_batch(Set *s, const char *path, int label_bytes, size_t at, size
     Reader r = reader_open(path);
     int rc = 0;
     if (!r.failed && r.size != expected)
-        rc = err_set(err, ERR_DATA, "%s: %" PRIu64 " bytes, expected %" PRIu64, path, r.size,
-                     expected);
+        rc = err_set(err, ERR_DATA, "%s: %" PRIu64 " byte%s, expected %" PRIu64, path, r.size,
+                     plural((double)r.size), expected);
     if (!rc) rc = read_records(s, &r, label_bytes, at, n, err);
     return reader_close(&r, err) || rc;
 }
@@ -38,8 +39,8 @@ int read_cifar_any(Set *s, const char *path, Err *err) {
     uint64_t size = 0;
     if (regular_size(path, MAX_PICTURES * record, &size, err)) return -1;
     if (size == 0 || size % record)
-        return err_set(err, ERR_DATA, "%s: %" PRIu64 " bytes, expected a multiple of %" PRIu64,
-                       path, size, record);
+        return err_set(err, ERR_DATA, "%s: %" PRIu64 " byte%s, expected a multiple of %" PRIu64,
+                       path, size, plural((double)size), record);
     s->c = 3;
     s->side = 32;
     s->flip = 1;

@@ -230,7 +230,8 @@ static int read_names(Set *s, const char *path, Err *err) {
         if (n < s->classes) s->class_name[n] = arena_strdup(&s->arena, line);
     free(text);
     if (n != s->classes)
-        return err_set(err, ERR_DATA, "%s: %d class names, expected %d", path, n, s->classes);
+        return err_set(err, ERR_DATA, "%s: %d class name%s, expected %d", path, n, plural(n),
+                       s->classes);
     return arena_ok(&s->arena, s->name, err);
 }
 

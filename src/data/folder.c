@@ -193,7 +193,7 @@ static void tell_left_out(const Pictures *p, const char *dir, const Events *ev) 
     if (!p->left_out) return;
     snprintf(line, sizeof line,
              "note: %.400s: %zu picture%s left out (%s%s): only PNG, JPEG and WebP are read", dir,
-             p->left_out, plural(p->left_out), p->other, p->left_out > 1 ? ", ..." : "");
+             p->left_out, plural((double)p->left_out), p->other, p->left_out > 1 ? ", ..." : "");
     tell_line(ev, line);
 }
 

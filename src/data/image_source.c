@@ -56,7 +56,7 @@ static int open_folder(ImageSource *s, const char *dir, const Events *ev, Err *e
     s->h = first.h;
     s->w = first.w;
     image_free(&first);
-    snprintf(s->about, sizeof s->about, "%.500s, %zu picture%s", dir, s->n, plural(s->n));
+    snprintf(s->about, sizeof s->about, "%.500s, %zu picture%s", dir, s->n, plural((double)s->n));
     return 0;
 }
 
@@ -86,7 +86,7 @@ static int read_npz(ImageSource *s, Zip *z, Err *err) {
                 x[(i * c + k) * plane(s) + j] = raw[(i * plane(s) + j) * c + k];
     free(raw);
     s->x = x;
-    snprintf(s->about, sizeof s->about, "%.500s, %zu image%s", z->path, s->n, plural(s->n));
+    snprintf(s->about, sizeof s->about, "%.500s, %zu image%s", z->path, s->n, plural((double)s->n));
     return rc;
 }
 
@@ -106,8 +106,8 @@ static int open_set(ImageSource *s, const char *name, const DataOpts *o, Err *er
     if (n >= sizeof base) return err_set(err, ERR_ARG, "%.80s...: name too long", name);
     snprintf(base, sizeof base, "%.*s", (int)n, name);
     if (set_load(&set, base, half, o, err)) return -1;
-    snprintf(about, sizeof about, "%s, %zu %s images", base, set.n,
-             half == HALF_TEST ? "test" : "training");
+    snprintf(about, sizeof about, "%s, %zu %s image%s", base, set.n,
+             half == HALF_TEST ? "test" : "training", plural((double)set.n));
     source_of_set(s, &set, about);
     return 0;
 }
@@ -269,7 +269,7 @@ int source_folder(const char *dir, int replace, Err *err) {
         return err_set(err, ERR_ARG,
                        "%s: already has %d picture%s; another --out keeps them apart, --force "
                        "replaces those of an earlier draw (000000.png, ...)",
-                       dir, n, plural((size_t)n));
+                       dir, n, plural(n));
     return may_write_in(dir, err);
 }
 

@@ -2,6 +2,7 @@
 #include "data/ood_sets.h"
 #include "base/loop.h"
 #include "base/rng.h"
+#include "base/text.h"
 #include "data/formats.h"
 #include <math.h>
 #include <stdio.h>
@@ -50,8 +51,8 @@ static void fill_interp(Set *s, const Set *in, Rng key) {
 static int make_up(Set *s, Made kind, const Set *in, size_t limit, const DataOpts *o, Err *err) {
     size_t n = kind == INTERP ? in->n - APART : OOD_PICTURES;
     if (kind == INTERP && in->n <= APART)
-        return err_set(err, ERR_ARG, "interp: %s has %zu pictures, expected more than %d", in->name,
-                       in->n, (int)APART);
+        return err_set(err, ERR_ARG, "interp: %s has %zu picture%s, expected more than %d",
+                       in->name, in->n, plural((double)in->n), (int)APART);
     if (limit && limit < n) n = limit;
     *s = (Set){ .c = in->c, .side = in->side, .classes = 1 };
     snprintf(s->from, sizeof s->from, "synthetic");

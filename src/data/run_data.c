@@ -1,6 +1,7 @@
 // run_data.c - see run_data.h.
 #include "data/run_data.h"
 #include "base/md5.h"
+#include "base/text.h"
 #include <string.h>
 
 DataOpts data_opts(const Config *c, const Events *ev) {
@@ -32,14 +33,15 @@ static int check_new(const Config *c, const Set *all, Err *err) {
                        c->channels, all->name, all->c);
     if (valid < (size_t)c->valid_images && config_asked(c, "valid-images"))
         return err_set(err, ERR_ARG,
-                       "--valid-images %d: %s has %zu training images, of which at most a fifth "
+                       "--valid-images %d: %s has %zu training image%s, of which at most a fifth "
                        "(%zu) can be held out",
-                       c->valid_images, all->name, all->n, valid);
+                       c->valid_images, all->name, all->n, plural((double)all->n), valid);
     if (left < (size_t)c->train_images && config_asked(c, "train-images"))
-        return err_set(err, ERR_ARG,
-                       "--train-images %d: %s has %zu training images, of which %zu are left after "
-                       "%zu for validation (--valid-images); without --train-images all are used",
-                       c->train_images, all->name, all->n, left, valid);
+        return err_set(
+            err, ERR_ARG,
+            "--train-images %d: %s has %zu training image%s, of which %zu are left after "
+            "%zu for validation (--valid-images); without --train-images all are used",
+            c->train_images, all->name, all->n, plural((double)all->n), left, valid);
     return 0;
 }
 

@@ -32,8 +32,9 @@ int set_split(const Set *all, size_t n_valid, size_t limit, uint64_t seed, Set *
               Err *err) {
     *train = *valid = (Set){ 0 };
     if (n_valid >= all->n)
-        return err_set(err, ERR_ARG, "%s: %zu validation pictures leave none of %zu to train on",
-                       all->name, n_valid, all->n);
+        return err_set(err, ERR_ARG,
+                       "%s: %zu of %zu pictures for validation leave none to train on", all->name,
+                       n_valid, all->n);
     uint32_t *index = calloc(all->n, sizeof *index);
     if (!index) return err_set(err, ERR_MEM, "out of memory for %s", all->name);
     const Rng k = { seed, RNG_SPLIT, 0, 0 };

@@ -135,7 +135,7 @@ static void cpu_open(Dev *dev, const DevOpts *o) {
     char version[32];
     cpu_dnn_version(version, sizeof version);
     snprintf(cpu->about, sizeof cpu->about, "%d thread%s, %s, oneDNN %s", dev->threads,
-             plural((size_t)dev->threads), cpu->k->isa, version);
+             plural(dev->threads), cpu->k->isa, version);
     if (choices_read(&cpu->tuning, o->tuning))
         err_set(&dev->err, ERR_MEM, "out of memory for the kernel choices");
     cpu_cache_read(dev);

@@ -20,8 +20,8 @@ static int same_kind(const Evaluation *e, const Set *s, Err *err) {
     if (check_image_size(s->name, s->c, s->side, s->side, spec->channels, spec->side, err))
         return -1;
     if (s->classes != spec->classes)
-        return err_set(err, ERR_ARG, "%s: %d classes; the model has %d", s->name, s->classes,
-                       spec->classes);
+        return err_set(err, ERR_ARG, "%s: %d class%s; the model has %d", s->name, s->classes,
+                       s->classes == 1 ? "" : "es", spec->classes);
     return 0;
 }
 

@@ -2,6 +2,7 @@
 // network. See task.h.
 #include "base/file.h"
 #include "base/image.h"
+#include "base/text.h"
 #include "eval/task.h"
 #include <math.h>
 #include <stdio.h>
@@ -242,9 +243,9 @@ static void warn_of_bias(const Samples *s) {
     char line[200];
     if (s->n >= FID_BIASED_BELOW) return;
     snprintf(line, sizeof line,
-             "warning: FID of %d images is biased upwards; fewer than %d are not comparable with "
+             "warning: FID of %d image%s is biased upwards; fewer than %d are not comparable with "
              "figures of 10,000 or 50,000",
-             s->n, FID_BIASED_BELOW);
+             s->n, plural(s->n), FID_BIASED_BELOW);
     tell_line(s->e->ev, line);
 }
 

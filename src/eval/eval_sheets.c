@@ -228,11 +228,12 @@ int check_samples(Evaluation *e, Err *err) {
     if (!e->use->classifier[0]) return 0;
     if (model_open(c, e->use, e->use->classifier, err)) return err_prefix(err, "--classifier");
     if (b->channels != a->channels || b->side != a->side || b->classes != a->classes)
-        return err_set(err, ERR_DATA,
-                       "--classifier %s: %d classes, %d channels, %d pixels per side; expected %d, "
-                       "%d and %d as in %s",
-                       c->path, b->classes, b->channels, b->side, a->classes, a->channels, a->side,
-                       e->m->path);
+        return err_set(
+            err, ERR_DATA,
+            "--classifier %s: %d classes, images of %dx%dx%d; expected %d and %dx%dx%d as "
+            "in %s",
+            c->path, b->classes, b->channels, b->side, b->side, a->classes, a->channels, a->side,
+            a->side, e->m->path);
     const Set names = { .classes = b->classes, .class_name = c->class_name };
     model_compare_names(e->m, &names, c->path, "other classes",
                         "samples are compared by the classes' numbers", e->ev);

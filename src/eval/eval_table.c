@@ -20,7 +20,7 @@ static double paper(const Printout *t, const char *measure) {
 
 static void put_heading(const Printout *t, TaskId id, double n, const char *more) {
     fprintf(t->f, "\n%s%s", task_title(id), more);
-    if (!isnan(n)) fprintf(t->f, ", %.0f images", n);
+    if (!isnan(n)) fprintf(t->f, ", %.0f image%s", n, plural(n));
     fprintf(t->f, "\n");
 }
 
@@ -92,11 +92,11 @@ static void put_fid(const Printout *t) {
 
 static void put_samples(const Printout *t) {
     const SamplesResult *s = &t->r->samples;
-    fprintf(t->f, "  %d sheets of samples from %s\n", s->n_file,
+    fprintf(t->f, "  %d sheet%s of samples from %s\n", s->n_file, plural(s->n_file),
             strcmp(s->from, "fresh") ? "the replay buffer" : "fresh chains");
     if (isnan(s->agreement)) return;                         // results of an earlier version
-    fprintf(t->f, "  of %g samples drawn by class the model recognises %.1f %%\n", s->by_class,
-            s->agreement);
+    fprintf(t->f, "  of %g sample%s drawn by class the model recognises %.1f %%\n", s->by_class,
+            plural(s->by_class), s->agreement);
     if (!isnan(s->classifier_agreement))
         fprintf(t->f, "  and %s %.1f %%\n", s->classifier, s->classifier_agreement);
 }

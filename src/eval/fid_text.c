@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/text_out.h"
 #include "run/feature_set.h"
 #include "run/model.h"
@@ -44,7 +45,8 @@ static int open_buffer(ImageSource *s, const Comparison *c, const char *path, Er
                : err_set(err, ERR_MEM, "out of memory for the replay buffer");
     }
     if (!rc) rc = model_sample(m, &use, NULL, (int)n, x, NULL, err);
-    snprintf(about, sizeof about, "%.500s, %zu images of the replay buffer", path, n);
+    snprintf(about, sizeof about, "%.500s, %zu image%s of the replay buffer", path, n,
+             plural((double)n));
     if (!rc) rc = source_of_floats(s, x, n, m->net.spec.channels, m->net.spec.side, about, err);
     free(x);
     model_close(m);

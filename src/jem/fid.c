@@ -49,7 +49,8 @@ static int covariance_of(Moments *m, const float *x, Err *err) {
 int moments_of(Moments *m, const float *x, size_t n, int dim, Err *err) {
     *m = (Moments){ .n = n, .dim = dim };
     if (n < 2)
-        return err_set(err, ERR_ARG, "found %zu image%s, a covariance needs 2", n, plural(n));
+        return err_set(err, ERR_ARG, "found %zu image%s, a covariance needs 2", n,
+                       plural((double)n));
     if (check_features(x, n, dim, err)) return -1;
     m->mean = calloc((size_t)dim, sizeof *m->mean);
     m->cov = calloc((size_t)dim * (size_t)dim, sizeof *m->cov);
@@ -157,8 +158,8 @@ int inception_score(InceptionScore *s, const float *logits, size_t n, int classe
                     const uint32_t *order, int splits, Err *err) {
     *s = (InceptionScore){ .splits = splits };
     if (n < (size_t)splits)
-        return err_set(err, ERR_ARG, "found %zu images, an Inception Score has %d splits", n,
-                       splits);
+        return err_set(err, ERR_ARG, "found %zu image%s, an Inception Score has %d splits", n,
+                       plural((double)n), splits);
     const size_t parts = (size_t)splits, each = 3 * (size_t)classes + 1;
     double *room = malloc(parts * each * sizeof *room), sum = 0, squares = 0;
     if (!room) return err_set(err, ERR_MEM, "out of memory for an Inception Score");

@@ -323,10 +323,10 @@ static int check_counts(const Pairs *p, const Kid *kid, const Prdc *prdc, Err *e
     const size_t least = min(p->set[SAMPLES].n, p->set[REAL_IMAGES].n);
     if (kid && least < 2)
         return err_set(err, ERR_ARG, "found %zu image%s, a kernel distance needs 2", least,
-                       plural(least));
+                       plural((double)least));
     if (prdc && least <= (size_t)p->k)
         return err_set(err, ERR_ARG, "found %zu image%s, precision and recall need more than %d",
-                       least, plural(least), p->k);
+                       least, plural((double)least), p->k);
     for (int w = 0; w < N_SETS; w++)
         if (check_features(p->set[w].x, p->set[w].n, (int)p->dim, err)) return -1;
     return 0;

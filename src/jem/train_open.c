@@ -1,5 +1,6 @@
 // train_open.c - what a training iteration (train.c) works on: the objective as a table of batches
 // and terms, the batches and passes in memory, and the schedule.
+#include "base/text.h"
 #include "jem/train.h"
 #include <math.h>
 #include <string.h>
@@ -137,17 +138,17 @@ static int open_schedule(Trainer *t, Err *err) {
     const Config *c = &t->cfg;
     t->per_epoch = (uint64_t)(t->data.n / c->batch);
     if (!t->per_epoch)
-        return err_set(
-            err, ERR_ARG,
-            "%d training images are fewer than a batch of %d: expected a smaller --batch",
-            t->data.n, c->batch);
+        return err_set(err, ERR_ARG,
+                       "found %d training image%s, fewer than a batch of %d: expected a smaller "
+                       "--batch",
+                       t->data.n, plural(t->data.n), c->batch);
     const double steps = c->iterations > 0 ? c->iterations : c->epochs * (double)t->per_epoch;
     if (!(steps < 4e9))
         return err_set(err, ERR_ARG, "%.0f steps: a run can have at most 4e9", steps);
     if (!(c->minutes > 0) && llround(steps) < 1)
         return err_set(err, ERR_ARG,
-                       "--epochs %g: less than one step; an epoch of %d training images has %d",
-                       c->epochs, t->data.n, (int)t->per_epoch);
+                       "--epochs %g: less than one step; an epoch of %d training image%s has %d",
+                       c->epochs, t->data.n, plural(t->data.n), (int)t->per_epoch);
     t->schedule = (Schedule){ .kind = c->schedule,
                               .lr = c->lr,
                               .warmup = (uint64_t)c->warmup,
@@ -158,23 +159,23 @@ static int open_schedule(Trainer *t, Err *err) {
     return place_drops(&t->schedule, c->decay_at, c->minutes > 0 ? 1 : t->per_epoch, err);
 }
 
-// Each rank's rows are a batch of their own to the norms.
-static int divide_batch(Trainer *t, Err *err) {
+// A rank's share of the images that an option gives: a batch of their own to the norms.
+static int share_images(const Trainer *t, const char *option, int images, int *share, Err *err) {
     const int n = comm_size(t->comm);
-    const int least = t->cfg.norm == NORM_BATCH && !t->cfg.sync_bn ? 2 : 1;
-    t->rows = t->cfg.batch / n;
+    *share = images / n;
+    if (*share * n != images)
+        return err_set(err, ERR_ARG, "%s = %d: %d ranks must divide it", option, images, n);
+    if (*share != 1 || t->cfg.norm != NORM_BATCH || t->cfg.sync_bn) return 0;
+    err_set(err, ERR_ARG, "%s = %d: batch normalisation needs 2 images", option, images);
+    return n > 1 ? err_append(err, " per rank, found %d ranks", n) : -1;
+}
+
+static int divide_batch(Trainer *t, Err *err) {
+    const Config *c = &t->cfg;
+    if (share_images(t, "batch", c->batch, &t->rows, err) ||
+        share_images(t, "sam-images", c->sam > 0 ? c->sam_images : 0, &t->sam_rows, err))
+        return -1;
     t->first = t->rows * comm_rank(t->comm);
-    if (t->rows * n != t->cfg.batch)
-        return err_set(err, ERR_ARG, "batch = %d: %d ranks must divide it", t->cfg.batch, n);
-    if (n > 1 && t->rows < least)
-        return err_set(err, ERR_ARG,
-                       "batch = %d: batch normalisation needs 2 images per rank, found %d ranks",
-                       t->cfg.batch, n);
-    t->sam_rows = t->cfg.sam_images / n;
-    if (t->sam_rows * n != t->cfg.sam_images || (t->sam_rows && t->sam_rows < least))
-        return err_set(err, ERR_ARG,
-                       "sam-images = %d: expected a multiple of the %d ranks, %d or more each",
-                       t->cfg.sam_images, n, least);
     if (t->sam_rows == t->rows) t->sam_rows = 0;
     return 0;
 }
@@ -184,8 +185,8 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
     memset(t, 0, sizeof *t);
     if (c->pad >= train->side)
         return err_set(err, ERR_ARG,
-                       "pad = %d: images of %dx%d can be shifted by %d pixels at most", c->pad,
-                       train->side, train->side, train->side - 1);
+                       "pad = %d: images of %dx%d can be shifted by %d pixel%s at most", c->pad,
+                       train->side, train->side, train->side - 1, plural(train->side - 1));
     if (c->cutout > train->side)
         return err_set(err, ERR_ARG, "cutout = %d: found images of %dx%d, expected at most %d",
                        c->cutout, train->side, train->side, train->side);

@@ -1,5 +1,6 @@
 // figures.c - see figures.h.
 #include "report/figures.h"
+#include "base/text.h"
 #include "data/data.h"
 #include <math.h>
 #include <stdarg.h>
@@ -321,8 +322,8 @@ static const char *curve_label(const Draft *d, const AttackCurve *c) {
     char more[80] = "";
     if (c->restarts > 1) snprintf(more, sizeof more, ", %.0f restarts", c->restarts);
     if (c->refine > 0)
-        snprintf(more + strlen(more), sizeof more - strlen(more), ", refined by %.0f steps",
-                 c->refine);
+        snprintf(more + strlen(more), sizeof more - strlen(more), ", refined by %.0f step%s",
+                 c->refine, plural(c->refine));
     const char *attack = !strcmp(c->attack, "pgd")    ? "PGD"
                          : !strcmp(c->attack, "fgsm") ? "FGSM"
                          : !strcmp(c->attack, "apgd") ? "APGD"

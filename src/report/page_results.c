@@ -1,4 +1,5 @@
 // page_results.c - the sections of the report's page that show a run's results.
+#include "base/text.h"
 #include "report/html.h"
 #include "report/page.h"
 #include "report/paper.h"
@@ -139,9 +140,10 @@ static int put_accuracy(Page *p, Err *err) {
     FILE *f = p->out;
     if (!e->acc.run.there) return 0;
     fputs("<h2>Accuracy</h2>\n<p class=soft>", f);
-    if (isfinite(e->acc.n)) fprintf(f, "%.0f images", e->acc.n);
+    if (isfinite(e->acc.n)) fprintf(f, "%.0f image%s", e->acc.n, plural(e->acc.n));
     if (e->acc.noise > 0) fprintf(f, ", input noise %g", e->acc.noise);
-    if (e->acc.refine > 0) fprintf(f, ", refined by %.0f steps", e->acc.refine);
+    if (e->acc.refine > 0)
+        fprintf(f, ", refined by %.0f step%s", e->acc.refine, plural(e->acc.refine));
     fputs("</p>\n", f);
     if (page_figure(p, FIG_CONFUSION, err)) return -1;
     if (e->acc.per_class) put_per_class(p, e->acc.per_class, 2, " %");
@@ -162,7 +164,7 @@ static int put_ood(Page *p, Err *err) {
         "<h2>Out-of-distribution detection</h2>\n<div class=wide><table><caption>In-distribution: ",
         f);
     html_text(f, e->ood.in.name);
-    if (isfinite(e->ood.in.n)) fprintf(f, ", %.0f images", e->ood.in.n);
+    if (isfinite(e->ood.in.n)) fprintf(f, ", %.0f image%s", e->ood.in.n, plural(e->ood.in.n));
     if (e->ood.noise > 0) fprintf(f, ", input noise %g on all sets", e->ood.noise);
     fputs("</caption>\n<thead><tr><th>OOD set</th><th class=n>images</th><th>score</th><th "
           "class=n>AUROC</th>",
@@ -203,14 +205,14 @@ static void put_curve(FILE *f, const AttackCurve *c) {
     html_text(f, c->norm);
     fputs(", loss ", f);
     html_text(f, c->loss);
-    if (isfinite(c->targets)) fprintf(f, " (%.0f targets)", c->targets);
-    if (isfinite(c->steps)) fprintf(f, ", %.0f steps", c->steps);
+    if (isfinite(c->targets)) fprintf(f, " (%.0f target%s)", c->targets, plural(c->targets));
+    if (isfinite(c->steps)) fprintf(f, ", %.0f step%s", c->steps, plural(c->steps));
     if (isfinite(c->step)) fprintf(f, " of %.4g", c->step);
     else if (c->step_rule[0]) fputs(" of ", f), html_text(f, c->step_rule);
     if (isfinite(c->restarts)) fprintf(f, ", restarts %.0f", c->restarts);
     if (c->refine > 0)
-        fprintf(f, ", refined by %.0f steps, gradient over %.0f draws (straight-through)",
-                c->refine, c->draws);
+        fprintf(f, ", refined by %.0f step%s, gradient over %.0f draw%s (straight-through)",
+                c->refine, plural(c->refine), c->draws, plural(c->draws));
     fputs("</caption>\n<tr><th scope=row>radius</th>", f);
     for (int i = 0; i < c->n; i++)
         fprintf(f, linf ? "<td class=n>%.3g/255</td>" : "<td class=n>%.3g</td>",
@@ -224,7 +226,7 @@ static int put_attack(Page *p, Err *err) {
     const EvalResults *e = &p->r.eval;
     if (!e->attack.run.there) return 0;
     fputs("<h2>Robustness</h2>\n<p class=soft>", p->out);
-    if (isfinite(e->attack.n)) fprintf(p->out, "%.0f images. ", e->attack.n);
+    if (isfinite(e->attack.n)) fprintf(p->out, "%.0f image%s. ", e->attack.n, plural(e->attack.n));
     if (isfinite(e->attack.clean)) fprintf(p->out, "Clean accuracy: %.2f %%.", e->attack.clean);
     fputs("</p>\n", p->out);
     if (page_figure(p, FIG_ATTACK, err)) return -1;

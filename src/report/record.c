@@ -1,6 +1,7 @@
 // record.c - see record.h.
 #include "report/record.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "run/folder.h"
 #include <math.h>
 #include <stdio.h>
@@ -72,8 +73,8 @@ static int read_row(const Table *t, char *line, int number, const int *which, in
             read_field(t, text, t->name[which[n]], number, &t->column[which[n]][number - 2], err))
             return -1;
     return n == n_field ? 0
-                        : err_set(err, ERR_DATA, "%s, line %d: %d fields, expected %d", t->path,
-                                  number, n, n_field);
+                        : err_set(err, ERR_DATA, "%s, line %d: %d field%s, expected %d", t->path,
+                                  number, n, plural(n), n_field);
 }
 
 // A last line without its end is one that a run is still writing, or was when the machine failed,

@@ -145,11 +145,11 @@ static char *what_was_done(const Page *p, const char *path, Err *err) {
     TextOut out;
     if (text_open(&out, "a text", err)) return NULL;
     FILE *f = out.f;
-    fprintf(f, "%s: written, with %d picture%s\n", path, p->pictures, plural((size_t)p->pictures));
+    fprintf(f, "%s: written, with %d picture%s\n", path, p->pictures, plural(p->pictures));
     if (p->no_plot.kind) fprintf(f, "plots are left out: %s\n", p->no_plot.msg);
     else if (p->left_out)
-        fprintf(f, "%d sample grids are left out: a page holds %d MB of them\n", p->left_out,
-                EMBED_MOST >> 20);
+        fprintf(f, "%d sample grid%s left out: a page holds %d MB of them\n", p->left_out,
+                p->left_out == 1 ? " is" : "s are", EMBED_MOST >> 20);
     if (!p->r.eval.there && p->has_model)
         fprintf(f, "not evaluated yet: run jempp eval %s\n", shell_word(word, sizeof word, p->dir));
     else if (!p->r.eval.there) fprintf(f, "not evaluated yet: the run has no model yet\n");

@@ -1,6 +1,7 @@
 // results.c - see results.h. The tables are the format of eval.json: its keys, in their order.
 #include "report/results.h"
 #include "base/file.h"
+#include "base/text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,8 +124,8 @@ static const Field SCORE_FIELDS[] = {
 static int check_score(const void *r, char why[SCHEMA_WHY]) {
     const OodScore *s = r;
     if (!s->hist.n || (s->hist.lo < s->hist.hi && s->hist.out)) return 0;
-    return snprintf(why, SCHEMA_WHY, "hist: %d bins from %g to %g, expected counts of both sets, "
-                    "and lo below hi", s->hist.n, s->hist.lo, s->hist.hi);
+    return snprintf(why, SCHEMA_WHY, "hist: %d bin%s from %g to %g, expected counts of both sets, "
+                    "and lo below hi", s->hist.n, plural(s->hist.n), s->hist.lo, s->hist.hi);
 }
 static const Schema SCORE = SCHEMA_CHECKED(SCORE_FIELDS, OodScore, check_score);
 
@@ -175,7 +176,8 @@ static const Field CURVE_FIELDS[] = {
 static int check_curve(const void *r, char why[SCHEMA_WHY]) {
     const AttackCurve *c = r;
     if (!c->n || c->accuracy) return 0;
-    return snprintf(why, SCHEMA_WHY, "accuracy: missing, expected %d numbers", c->n);
+    return snprintf(why, SCHEMA_WHY, "accuracy: missing, expected %d number%s", c->n,
+                    plural(c->n));
 }
 static const Schema CURVE = SCHEMA_CHECKED(CURVE_FIELDS, AttackCurve, check_curve);
 

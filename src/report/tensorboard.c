@@ -108,8 +108,8 @@ char *tensorboard_write(const char *dir, Err *err) {
         if (event_file_close(&e, rc ? NULL : err)) rc = -1;
         if (rc) remove(path);
     }
-    if (!rc && asprintf(&said, "%s: %d step%s, %d sample grid%s\n", path, r.log.n,
-                        plural((size_t)r.log.n), grids, plural((size_t)grids)) < 0) {
+    if (!rc && asprintf(&said, "%s: %d step%s, %d sample grid%s\n", path, r.log.n, plural(r.log.n),
+                        grids, plural(grids)) < 0) {
         said = NULL;
         err_set(err, ERR_MEM, "out of memory for a text");
     }

@@ -2,6 +2,7 @@
 #include "run/fit.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "run/fit_run.h"
 #include <inttypes.h>
 #include <math.h>
@@ -66,9 +67,9 @@ static void show_progress(TrainRun *r) {
     if (!isnan(r->fid_value))
         n += snprintf(r->text + n, sizeof r->text - (size_t)n, "  FID %.1f", r->fid_value);
     if (r->comm && r->t.step > r->shown)
-        snprintf(r->text + n, sizeof r->text - (size_t)n, "  %.0f images/s on %d ranks",
+        snprintf(r->text + n, sizeof r->text - (size_t)n, "  %.0f images/s on %d rank%s",
                  (double)(r->t.step - r->shown) * r->cfg.batch / (now_seconds() - r->shown_at),
-                 r->comm->size);
+                 r->comm->size, plural(r->comm->size));
     r->ev->progress(r->ev->ctx, r->shown, r->t.step, r->total, "it", r->text);
 }
 
@@ -179,25 +180,27 @@ static int load_data(TrainRun *r, Err *err) {
 
 static void introduce(const TrainRun *r, const char *note) {
     const Trainer *t = &r->t;
+    const double epochs = (double)r->total / (double)t->per_epoch;
     char length[64];
     if (note[0]) run_say(r, "note: %s", note);
-    if (r->cfg.minutes > 0) snprintf(length, sizeof length, "%g minutes", r->cfg.minutes);
+    if (r->cfg.minutes > 0)
+        snprintf(length, sizeof length, "%g minute%s", r->cfg.minutes, plural(r->cfg.minutes));
     else
-        snprintf(length, sizeof length, "%" PRIu64 " steps (%.4g epochs)", r->total,
-                 (double)r->total / (double)t->per_epoch);
+        snprintf(length, sizeof length, "%" PRIu64 " step%s (%.4g epoch%s)", r->total,
+                 plural((double)r->total), epochs, plural(epochs));
     run_say(r, "%s: %.2f M parameters, %.3f GMAC per image", r->cfg.model, (double)t->net.n_w / 1e6,
             (double)net_macs(&t->net) / 1e9);
-    run_say(r, "%s: %zu training, %zu validation, %zu test images of %d classes, %dx%d, from %s",
-            r->cfg.data, r->train.n, r->valid.n, r->test.n, r->train.classes, r->train.side,
-            r->train.side, r->train.from);
+    run_say(r, "%s: %zu training, %zu validation, %zu test image%s of %d classes, %dx%d, from %s",
+            r->cfg.data, r->train.n, r->valid.n, r->test.n, plural((double)r->test.n),
+            r->train.classes, r->train.side, r->train.side, r->train.from);
     run_say(r, "device %s: %s; %.2f GiB for activations", r->dev.be.name,
             r->dev.be.describe(&r->dev), (double)t->mem_bytes / 0x1p30);
     run_say(r, "%s, batch %d, into %s", length, r->cfg.batch, r->out);
     if (!(r->cfg.minutes > 0) && 2 * (uint64_t)r->cfg.warmup > r->total)
         run_say(r,
-                "warning: the learning rate rises for --warmup %d steps, which is more than half "
+                "warning: the learning rate rises for --warmup %d step%s, which is more than half "
                 "of the run: expected fewer, such as --warmup %" PRIu64,
-                r->cfg.warmup, r->total / 10);
+                r->cfg.warmup, plural(r->cfg.warmup), r->total / 10);
     run_introduce_ranks(r);
 }
 
@@ -237,12 +240,12 @@ static int check_images(const TrainRun *r, Err *err) {
     const char *was = r->state.images;
     if (!r->images[0] || !strcmp(was, r->images) || (!was[0] && !r->moved)) return 0;
     return err_set(err, ERR_DATA,
-                   "--resume: %s: %s (found %zu images for training, %zu for validation); restore "
+                   "--resume: %s: %s (found %zu image%s for training, %zu for validation); restore "
                    "them, or begin another run: train --init %s",
                    r->cfg.data,
                    was[0] ? "the pictures or classes are not those that the run was trained with"
                           : "its checkpoint is too old to tell whether these are its pictures",
-                   r->train.n, r->valid.n, r->out);
+                   r->train.n, plural((double)r->train.n), r->valid.n, r->out);
 }
 
 // What rank 0 alone does, after all have opened their devices.
@@ -257,12 +260,13 @@ static int open_state(TrainRun *r, const char *path, Err *err) {
 // A resumed run that has nothing to do, or less than nothing.
 static int check_length(const TrainRun *r, Err *err) {
     const uint64_t done = r->t.step;
+    const double epochs = (double)done / (double)r->t.per_epoch;
     const int timed = r->cfg.minutes > 0, over = timed && r->state.seconds >= 60 * r->cfg.minutes;
     if (!timed && done > r->total)
         return err_set(err, ERR_ARG,
-                       "--resume: the run has done %" PRIu64 " steps (%.4g epochs), found %" PRIu64
-                       ": expected no fewer",
-                       done, (double)done / (double)r->t.per_epoch, r->total);
+                       "--resume: the run has done %" PRIu64
+                       " step%s (%.4g epoch%s), found %" PRIu64 ": expected no fewer",
+                       done, plural((double)done), epochs, plural(epochs), r->total);
     if (over || (!timed && done == r->total))
         run_say(r, "note: the run was complete; a larger --%s with --resume extends it",
                 timed               ? "minutes"

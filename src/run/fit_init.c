@@ -79,9 +79,10 @@ static int compare_nets(const TrainRun *r, const NetSpec *its, Err *err) {
     if (config_net(&ours, &r->cfg, r->train.c, r->train.side, r->train.classes, err)) return -1;
     if (its->channels != ours.channels)
         return err_set(err, ERR_ARG,
-                       "--init %s: it is for images of %d channels, the data has %d (--channels "
-                       "converts the pictures of folder:)",
-                       r->cfg.init, its->channels, ours.channels);
+                       "--init %s: it is for %s images, the data is %s (--channels converts the "
+                       "pictures of folder:)",
+                       r->cfg.init, its->channels == 1 ? "grey" : "colour",
+                       ours.channels == 1 ? "grey" : "in colour");
     if (its->depth != ours.depth || its->width != ours.width)
         n = (size_t)snprintf(add, sizeof add, " --model wrn-%d-%d", its->depth, its->width);
     if (its->stem != ours.stem)

@@ -1,6 +1,7 @@
 // fit_ranks.c - a run that several processes train together (dev/comm.h): what they compare before
 // it, tell each other during it, and which of them writes.
 #include "base/sha256.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "run/fit_run.h"
 #include <stdio.h>
@@ -142,8 +143,8 @@ int run_ranks_alike(TrainRun *r, int rc, Err *err) {
 
 void run_introduce_ranks(const TrainRun *r) {
     if (!r->comm) return;
-    run_say(r, "%d ranks, %d images of each batch per rank; sums by %s", r->comm->size, r->t.rows,
-            r->dev.linked ? "NCCL" : "MPI");
+    run_say(r, "%d rank%s, %d image%s of each batch per rank; sums by %s", r->comm->size,
+            plural(r->comm->size), r->t.rows, plural(r->t.rows), r->dev.linked ? "NCCL" : "MPI");
 }
 
 // A failure to communicate leaves everything at the last checkpoint.

@@ -47,11 +47,12 @@ static const char *advice(TrainRun *r, uint64_t at) {
 
 static int give_up(TrainRun *r, int reason, Err *err) {
     const uint64_t at = r->t.step;
-    run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d retries", at,
-            reasons[reason], r->cfg.retries);
+    const char *retries = r->cfg.retries == 1 ? "retry" : "retries";
+    run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d %s", at, reasons[reason],
+            r->cfg.retries, retries);
     return err_set(err, ERR_DIVERGED,
-                   "%s: diverged near step %" PRIu64 " (%s) and %d retries did not help; %s",
-                   r->out, at, reasons[reason], r->cfg.retries, advice(r, at));
+                   "%s: diverged near step %" PRIu64 " (%s) and %d %s did not help; %s", r->out, at,
+                   reasons[reason], r->cfg.retries, retries, advice(r, at));
 }
 
 // The state of a checkpoint, on all ranks, with the run's own record of the best model, divergences

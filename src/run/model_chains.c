@@ -238,7 +238,7 @@ static int plan_chains(Draw *d, int *cls, Err *err) {
     char line[128];
     snprintf(line, sizeof line,
              "chains of %d step%s, from %.3g to %.2g times as long as in training", s->anneal.steps,
-             plural((size_t)s->anneal.steps), s->anneal.first, s->anneal.last);
+             plural(s->anneal.steps), s->anneal.first, s->anneal.last);
     tell_line(d->ev, line);
     return 0;
 }

@@ -43,8 +43,8 @@ static const StTensor *must_find(const St *st, const char *name, int rank, Err *
         err_set(err, ERR_DATA, "%s: no tensor '%s': not a Wide-ResNet as in the published code",
                 st->path, name);
     else if (t->rank != rank)
-        err_set(err, ERR_DATA, "%s: '%s' has %d dimensions, expected %d", st->path, name, t->rank,
-                rank);
+        err_set(err, ERR_DATA, "%s: '%s' has %d dimension%s, expected %d", st->path, name, t->rank,
+                plural(t->rank), rank);
     else return t;
     return NULL;
 }

@@ -1,6 +1,7 @@
 // model_sample.c - images from a model, wherever they come from: fresh chains (draw.h), the replay
 // buffer, the class centres; and the best or worst of them. See model.h.
 #include "base/safetensors.h"
+#include "base/text.h"
 #include "jem/metrics.h"
 #include "run/draw.h"
 #include "run/model_file.h"
@@ -81,8 +82,8 @@ static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
     arena_free(&b.arena);
     free(b.all);
     if (!rc && have < n)
-        rc = err_set(err, ERR_ARG, "%s: the buffer has %d such images, %d were requested", path,
-                     have, n);
+        rc = err_set(err, ERR_ARG, "%s: the buffer has %d such image%s, %d were requested", path,
+                     have, plural(have), n);
     return rc;
 }
 

@@ -1,5 +1,6 @@
 // weights_file.c - see weights_file.h.
 #include "run/weights_file.h"
+#include "base/text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,8 +116,8 @@ static const StTensor *find_numbers(const St *st, const char *name, size_t n, Er
     if (t && found == n) return t;
     if (!t) err_set(err, ERR_DATA, "%s: no tensor '%s'", st->path, name);
     else
-        err_set(err, ERR_DATA, "%s: tensor %s: %zu elements, expected %zu", st->path, name, found,
-                n);
+        err_set(err, ERR_DATA, "%s: tensor %s: %zu element%s, expected %zu", st->path, name, found,
+                plural((double)found), n);
     return NULL;
 }
 

@@ -157,7 +157,7 @@ export class Model {
     if (name === "error") { show($("draw-alert"), e.error); $("draw-status").textContent = ""; }
     if (name === "done") {
       const fewer = e.count < this.asked.count;
-      $("draw-status").textContent = `${e.count} images in ${e.steps} steps.` + (!fewer ? "" :
+      $("draw-status").textContent = `${e.count} image${e.count === 1 ? "" : "s"} in ${e.steps} step${e.steps === 1 ? "" : "s"}.` + (!fewer ? "" :
         this.asked.class ? " A batch of this model has no more of one class." : " This model draws no more at a time.");
     }
     if (name === "frame") {
