@@ -408,6 +408,21 @@ static void a_rewound_buffer_draws_the_same_starts_again(void **state) {
     close_chains(&c);
 }
 
+// Numbers of draws are 32 bits, and a checkpoint may hold any of them.
+static void draws_past_two_billion_stay_in_the_pool(void **state) {
+    (void)state;
+    const uint32_t drawn = 3000000000u;
+    Chains c;
+    open_chains(&c, 0, 1);
+    for (int i = 0; i < c.replay.n_pool * DIM; i++) c.replay.pool[i] = 7;
+    replay_rewind(&c.replay, 3, 0, drawn);
+    assert_int_equal(replay_ready(&c.replay, 0), 8);
+    *c.now = (StepState){ .in.drawn = drawn };
+    replay_take(&c.replay, c.x, c.now);
+    for (int i = 0; i < 8 * DIM; i++) assert_true(fabsf((float)c.x[i]) <= 1);
+    close_chains(&c);
+}
+
 // ---- augmentation and batches
 
 static void an_epoch_shows_every_image_once(void **state) {
@@ -879,6 +894,7 @@ int main(void) {
         cmocka_unit_test(finished_chains_go_back_to_their_slots),
         cmocka_unit_test(chains_with_a_class_begin_in_it),
         cmocka_unit_test(a_rewound_buffer_draws_the_same_starts_again),
+        cmocka_unit_test(draws_past_two_billion_stay_in_the_pool),
         cmocka_unit_test(an_epoch_shows_every_image_once),
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
         cmocka_unit_test(fresh_chains_come_as_far_as_those_of_the_buffer),

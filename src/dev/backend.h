@@ -178,6 +178,9 @@ RNG_FN int slot_class(int i, int n, int classes) {
     return (int)((((int64_t)i + 1) * classes - 1) / n);
 }
 
+// The row of n_out that draw `number` goes to. Numbers are 32 bits wide and may look negative.
+RNG_FN size_t draw_row(int number, int n_out) { return (uint32_t)number % (uint32_t)n_out; }
+
 typedef struct {                      // mean + scale * sum_i z_i (row_i - mean) + jitter * z'
     int            n, dim;            // rows, length of one
     const uint8_t *bytes;             // the set's images, v / 127.5 - 1, of which ...
@@ -313,7 +316,8 @@ typedef struct Backend {
     // in.first on
     void  (*reinit)(Dev *, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
                     Rng key, const StepState *now);
-    // draws number[0 .. n) (on the device), clamped to [-1, 1], to row number[j] % n_out of out
+    // draws number[0 .. n) (on the device), clamped to [-1, 1], to row draw_row(number[j], n_out) of
+    // out
     void  (*gauss)(Dev *, const Gauss *, const int *number, int n, Rng key, real *out, int n_out);
     void  (*uniform)(Dev *, const int *number, int n, size_t dim, Rng key, real *out, int n_out);
     // sum over words i of p of a hash of (i, p[i]): equal memory, equal number; waits

@@ -420,7 +420,7 @@ static void gauss(Dev *dev, const Gauss *g, const int *number, int n, Rng key, f
             mine.step += (uint32_t)number[k];
             const int left = g->dim - p * PIECE;
             gauss_piece(g, mine, (size_t)p * PIECE, left < PIECE ? left : PIECE,
-                        out + (size_t)(number[k] % n_out) * (size_t)g->dim);
+                        out + draw_row(number[k], n_out) * (size_t)g->dim);
         }
 }
 

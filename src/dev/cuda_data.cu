@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(COLUMNS)
         eta.sub = 2;
         const float keep = g.factor ? 1 : 1 - total[k];
         const float v = s[k] + keep * g.mean[i] + g.jitter * rng_normal(eta, i);
-        out[(size_t)(number[first + k] % n_out) * dim + i] = fminf(fmaxf(v, -1), 1);
+        out[draw_row(number[first + k], n_out) * dim + i] = fminf(fmaxf(v, -1), 1);
     }
 }
 
@@ -182,7 +182,7 @@ static __global__ void uniform_kernel(const int *number, size_t dim, Rng key, fl
     const int which = number[blockIdx.y];
     if (i >= dim) return;
     key.step += (uint32_t)which;
-    out[(size_t)(which % n_out) * dim + i] = 2 * rng_uniform(key, i) - 1;
+    out[draw_row(which, n_out) * dim + i] = 2 * rng_uniform(key, i) - 1;
 }
 
 static void uniform(Dev *dev, const int *number, int n, size_t dim, Rng key, real *out, int n_out) {

@@ -244,7 +244,7 @@ static void gauss(Dev *dev, const Gauss *g, const int *number, int n, Rng key, r
         z.step = eta.step = key.step + (uint32_t)number[k];
         z.sub = 1;
         eta.sub = 2;
-        real *x = out + (size_t)(number[k] % n_out) * dim;
+        real *x = out + draw_row(number[k], n_out) * dim;
         for (size_t i = 0; i < dim; i++) x[i] = 0;
         double total = 0;
         for (int r = 0; r < g->n; r++) {
@@ -267,7 +267,7 @@ static void uniform(Dev *dev, const int *number, int n, size_t dim, Rng key, rea
         Rng at = key;
         at.step += (uint32_t)number[k];
         for (size_t i = 0; i < dim; i++)
-            out[(size_t)(number[k] % n_out) * dim + i] = (real)(2 * rng_uniform(at, i) - 1);
+            out[draw_row(number[k], n_out) * dim + i] = (real)(2 * rng_uniform(at, i) - 1);
     }
 }
 

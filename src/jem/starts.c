@@ -173,7 +173,7 @@ static void draw_on_host(Starts *s, uint64_t seed, const int *number, const int 
         starts_file_draw(file, &s->host.cosine, seed, number[i], s->n_group > 1 ? cls[i] : 0,
                          s->host.room + (size_t)i * room, s->host.images + (size_t)i * dim);
     for (int i = 0; i < n; i++)
-        s->dev->be.copy_in(s->dev, out + (size_t)(number[i] % n_out) * dim,
+        s->dev->be.copy_in(s->dev, out + draw_row(number[i], n_out) * dim,
                            s->host.images + (size_t)i * dim, dim * sizeof *out);
     s->dev->be.sync(s->dev);
 }

@@ -44,7 +44,8 @@ int  starts_add_real(Starts *s, const Bytes *set, const int *y, double rate, dou
 void starts_close(Starts *s);
 // The class of draw `number` where the caller asks for none.
 int  starts_class(const Starts *s, PriorKind prior, uint64_t seed, uint32_t number);
-// Draws number[i] of class[i] into row number[i] % n_out of out (device); the lists are the host's.
+// Draws number[i] of class[i] into row draw_row(number[i], n_out) of out (device); the lists
+// are the host's.
 void starts_draw(Starts *s, uint64_t seed, const int *number, const int *cls, int n, real *out,
                  int n_out);
 #endif
