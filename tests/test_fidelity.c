@@ -376,6 +376,26 @@ static void a_model_is_evaluated(void **state) {
     json_free(j);
 }
 
+// Rejected before anything is drawn.
+static void one_image_has_no_fid(void **state) {
+    (void)state;
+    need_cpu();
+    static const char *const cases[][4] = { { "buffer", "limit", "--limit 1: ", "0.5" },
+                                            { "fresh", "count", "--count 1: ", "1" } };
+    for (int i = 0; i < 2; i++) {
+        const char *const set[] = { "tasks", "fid",       "from",      cases[i][0], cases[i][1],
+                                    "1",     "confident", cases[i][3], NULL };
+        JemppErr err = { 0 };
+        JemppOptions *o = options("eval", set);
+        Jempp *m = jempp_open(o, in_root("run"), &err);
+        if (!m) fail_msg("%s", err.msg);
+        char *text = jempp_eval(m, o, NULL, &err);
+        if (text || !strstr(err.msg, cases[i][2])) fail_msg("'%s'", err.msg);
+        jempp_close(m);
+        jempp_options_free(o);
+    }
+}
+
 // By `jempp fid`, for a reader; the reference is the dark folder's, in the cache.
 static void the_replay_buffer_of_a_run_is_compared(void **state) {
     (void)state;
@@ -420,6 +440,7 @@ int main(void) {
         cmocka_unit_test(missing_weights_say_what_to_do),
         cmocka_unit_test(a_run_logs_fid),
         cmocka_unit_test(a_model_is_evaluated),
+        cmocka_unit_test(one_image_has_no_fid),
         cmocka_unit_test(the_replay_buffer_of_a_run_is_compared),
         cmocka_unit_test(other_tasks_go_on_without_weights),
     };

@@ -19,22 +19,46 @@ static void reference_name(const Evaluation *e, char dst[600]) {
     else snprintf(dst, 600, "%.590s", what);
 }
 
+// Which images are compared: with --from those alone, else all that there are.
+static int takes_buffer(const Evaluation *e) {
+    return config_given(e->use, "from") ? e->use->from == FROM_BUFFER : model_has_buffer(e->m);
+}
+
+static int takes_fresh(const Evaluation *e) {
+    return !config_given(e->use, "from") || e->use->from == FROM_FRESH;
+}
+
+static int find_weights(const Evaluation *e, Err *err) {
+    char path[512];
+    if (!e->use->inception[0])
+        return data_inception(path, sizeof path, e->use->data_dir[0] ? e->use->data_dir : NULL,
+                              err);
+    if (file_exists(e->use->inception)) return 0;
+    return err_set(err, ERR_IO, "--inception %s: no such file", e->use->inception);
+}
+
+// The other tasks go on.
+static void leave_out(Evaluation *e, const Err *why) {
+    char line[sizeof why->msg + 32];
+    e->wanted &= ~(1u << TASK_FID);
+    snprintf(line, sizeof line, "task fid left out: %s", why->msg);
+    tell_line(e->ev, line);
+}
+
 int check_fid(Evaluation *e, Err *err) {
-    if (config_given(e->use, "from") && e->use->from != FROM_BUFFER && e->use->from != FROM_FRESH)
-        return err_set(err, ERR_ARG, "--from: the task fid takes buffer or fresh");
-    char line[sizeof err->msg + 32], path[512];
+    const int buffer = takes_buffer(e), fresh = takes_fresh(e);
     Err why = { 0 };
-    const char *dir = e->use->data_dir[0] ? e->use->data_dir : NULL;
-    if (e->use->inception[0]
-            ? !file_exists(e->use->inception) &&
-                  err_set(&why, ERR_IO, "--inception %s: no such file", e->use->inception)
-            : data_inception(path, sizeof path, dir, &why)) {
+    if (!buffer && !fresh)
+        return err_set(err, ERR_ARG, "--from: the task fid takes buffer or fresh");
+    if (find_weights(e, &why)) {
         if (e->wanted == 1u << TASK_FID) return err_set(err, why.kind, "%s", why.msg);
-        e->wanted &= ~(1u << TASK_FID);                       // the other tasks go on
-        snprintf(line, sizeof line, "task fid left out: %s", why.msg);
-        tell_line(e->ev, line);
+        leave_out(e, &why);
+        return 0;
     }
-    return 0;
+    const char *one = buffer && e->use->limit == 1  ? "--limit"
+                      : fresh && e->use->count == 1 ? "--count"
+                                                    : NULL;
+    return one ? err_set(err, ERR_ARG, "%s 1: the task fid needs 2 images or more", one) : 0;
 }
 
 int prepare_fid(Evaluation *e, Err *err) {
@@ -99,7 +123,7 @@ static int classify(Samples *s, Err *err) {
     const double share = s->e->use->confident;
     if (share < 1 && !strcmp(s->from, "buffer")) {
         qsort(order, (size_t)s->n, sizeof *order, most_confident_first);
-        s->n = (int)fmax(2, floor(share * s->n + 1e-6));
+        s->n = (int)fmin(s->n, fmax(2, floor(share * s->n + 1e-6)));
         s->result.confident = share;
     }
     for (int i = 0; i < s->n; i++) {
@@ -189,7 +213,7 @@ static int write_nearest(Samples *s, Err *err) {
 
 // ---- figures ------------------------------------------------------------------------------------
 
-// Rows of s that are of class c, or all of another class if cls is NULL.
+// The rows of x [n] that are of class c, to dst; how many they are.
 static size_t rows_of_class(float *dst, const float *x, const int *cls, size_t n, int c) {
     size_t m = 0;
     for (size_t i = 0; i < n; i++) {
@@ -282,10 +306,8 @@ static int evaluate(Evaluation *e, FeatureNet *net, const char *from, int n, Fid
 }
 
 static int evaluate_all(Evaluation *e, FeatureNet *net, FidResult *r, Err *err) {
-    const int limit = e->use->limit, slots = e->m->cfg.buffer,
-              chosen = config_given(e->use, "from"),
-              buffer = chosen ? e->use->from == FROM_BUFFER : model_has_buffer(e->m),
-              fresh = !chosen || e->use->from == FROM_FRESH;
+    const int limit = e->use->limit, slots = e->m->cfg.buffer, buffer = takes_buffer(e),
+              fresh = takes_fresh(e);
     int rc = open_reference(e, net, err);
     if (!rc && buffer)
         rc = evaluate(e, net, "buffer", limit && limit < slots ? limit : slots, &r->buffer, err);
