@@ -137,8 +137,9 @@ JEMPP_API int    jempp_predict_files(Jempp *j, const JemppOptions *o, const Jemp
                                      JemppPredicted *result, JemppErr *err);
 
 // The same with a call for each row, for the files number from .. from + n - 1 of the options
-// (jempp_file). p->file, which is SET[INDEX] for an image of a set, is valid during the call.
-// error (also p->error): why a picture could not be read, and then only p->file is set; else NULL.
+// (jempp_file), all of which must be there. p->file, which is SET[INDEX] for an image of a set, is
+// valid during the call. error (also p->error): why a picture could not be read, and then only
+// p->file is set; else NULL.
 typedef void JemppOnPrediction(void *ctx, const JemppPrediction *p, const char *error);
 JEMPP_API int    jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n,
                                     const JemppEvents *ev, JemppOnPrediction *on, void *ctx,

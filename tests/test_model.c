@@ -6,6 +6,7 @@
 #include "run/ckpt.h"
 #include "jempp.h"
 #include "run/model.h"
+#include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -453,6 +454,31 @@ static void carried_starts_serve_their_own_kind_alone(void **state) {
         }
 }
 
+// --start gaussian: one mean, of no class.
+static void one_gaussian_has_one_centre(void **state) {
+    (void)state;
+    enum { D = 3 * 8 * 8 };
+    static float mean[D], image[D];
+    for (int i = 0; i < D; i++) mean[i] = (float)i / D;
+    static const char *const classes[] = { "all", "2" };
+    for (int i = 0; i < 2; i++) {
+        Model m;
+        Config use;
+        int cls = 0;
+        OK(open_model(&m, good, err));
+        m.starts = (StartsFile){ .n_group = 1, .channels = 3, .side = 8, .mean = mean };
+        config_defaults(&use);
+        OK(config_set(&use, "from", "centres", "from", err));
+        OK(config_set(&use, "class", classes[i], "class", err));
+        assert_int_equal(model_n_samples(&m, &use, NULL), 1);
+        OK(model_sample(&m, &use, NULL, 1, image, &cls, err));
+        assert_int_equal(cls, -1);
+        assert_memory_equal(image, mean, sizeof mean);
+        m.starts.mean = NULL;
+        model_close(&m);
+    }
+}
+
 static void chains_that_climb_a_class_have_it(void **state) {
     (void)state;
     for (int conditional = 0; conditional < 2; conditional++) {
@@ -567,6 +593,33 @@ static void a_command_without_its_names_says_so(void **state) {
     jempp_options_free(o);
 }
 
+static void no_row(void *ctx, const JemppPrediction *p, const char *error) {
+    (void)ctx, (void)p, (void)error;
+    fail();
+}
+
+static void files_that_were_not_named_are_not_predicted(void **state) {
+    (void)state;
+    static const int range[][2] = { { 0, 3 }, { 2, 1 }, { -1, 1 }, { 1, INT_MAX }, { 0, -1 } };
+    char *argv[] = { "a.png", "b.png" };
+    JemppErr err = { 0 };
+    JemppPredicted r;
+    JemppOptions *o = jempp_options("predict", &err);
+    assert_int_equal(jempp_set(o, "device", "ref", &err), 0);
+    assert_int_equal(jempp_set_args(o, 2, argv, &err), 0);
+    Jempp *j = jempp_open(o, good, &err);
+    if (!j) fail_msg("%s", err.msg);
+    for (size_t i = 0; i < sizeof range / sizeof *range; i++) {
+        err = (JemppErr){ 0 };
+        assert_int_not_equal(
+            jempp_predict_each(j, o, range[i][0], range[i][1], NULL, no_row, NULL, &r, &err), 0);
+        assert_int_equal(err.kind, JEMPP_ERR_ARG);
+        if (!strstr(err.msg, "the options name 2")) fail_msg("'%s'", err.msg);
+    }
+    jempp_close(j);
+    jempp_options_free(o);
+}
+
 // A list has commas between names, and names may have commas themselves.
 static void classes_are_found_by_name_number_and_with_commas(void **state) {
     (void)state;
@@ -610,6 +663,7 @@ int main(void) {
         cmocka_unit_test(a_later_call_draws_what_a_first_one_would),
         cmocka_unit_test(fitted_steps_do_not_depend_on_earlier_calls),
         cmocka_unit_test(carried_starts_serve_their_own_kind_alone),
+        cmocka_unit_test(one_gaussian_has_one_centre),
         cmocka_unit_test(starts_that_do_not_fit_are_refused),
         cmocka_unit_test(chains_that_climb_a_class_have_it),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
@@ -618,6 +672,7 @@ int main(void) {
         cmocka_unit_test(a_data_folder_that_is_gone_is_not_looked_into),
         cmocka_unit_test(chains_that_are_stopped_are_no_wrong_argument),
         cmocka_unit_test(a_command_without_its_names_says_so),
+        cmocka_unit_test(files_that_were_not_named_are_not_predicted),
     };
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }

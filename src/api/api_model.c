@@ -189,9 +189,16 @@ static void on_row(void *ctx, const ScoreRow *row) {
 
 int jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n, const JemppEvents *ev,
                        JemppOnPrediction *on, void *ctx, JemppPredicted *result, JemppErr *err) {
+    DECIMAL_POINT;
     Err e = { 0 };
     ScoredMany r = { 0 };
     const Events events = events_of(ev);
+    *result = (JemppPredicted){ 0 };
+    if (from < 0 || n < 0 || from > o->n_file || n > o->n_file - from) {
+        err_set(&e, ERR_ARG, "%d file%s from number %d on: the options name %d", n,
+                plural((size_t)n), from, o->n_file);
+        return api_fail(err, &e);
+    }
     EachRow each = { j, malloc((size_t)j->net.spec.classes * sizeof(float)), on, ctx };
     int rc = each.room ? 0 : err_set(&e, ERR_MEM, "out of memory for predictions");
     if (!rc)
