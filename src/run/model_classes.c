@@ -55,7 +55,8 @@ int model_n_samples(const Model *m, const Config *use, Err *err) {
     const int n = model_classes(m, use->classes, wanted, err);
     if (n < 0) return -1;
     if (use->best || use->worst) return use->best ? use->best : use->worst;
-    return use->from == FROM_CENTRES && n < use->count ? n : use->count;
+    const int centres = m->starts.n_group == 1 ? 1 : n;     // of one Gaussian, or of each class's
+    return use->from == FROM_CENTRES && centres < use->count ? centres : use->count;
 }
 
 void model_compare_names(const Model *m, const Set *s, const char *name, const char *what,

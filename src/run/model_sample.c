@@ -87,20 +87,22 @@ static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
     return rc;
 }
 
+// One Gaussian for all classes has one mean, of none of them.
 static int from_centres(Draw *d, int n, float *images, int *class_of, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
+    const int groups = d->m->starts.n_group, by_class = groups == d->m->net.spec.classes;
     int have = 0;
     if (!d->m->starts.mean)
         return err_set(err, ERR_DATA, "%s: contains no class means", d->m->path);
-    for (int c = 0; c < d->m->starts.n_group && have < n; c++) {
-        if (!d->wanted[c]) continue;
+    for (int c = 0; c < groups && have < n; c++) {
+        if (by_class && !d->wanted[c]) continue;
         memcpy(images + (size_t)have * dim, d->m->starts.mean + (size_t)c * dim,
                dim * sizeof *images);
-        class_of[have++] = c;
+        class_of[have++] = by_class ? c : -1;
     }
-    return have == n
-               ? 0
-               : err_set(err, ERR_ARG, "there are %d class means, %d were requested", have, n);
+    if (have == n) return 0;
+    return err_set(err, ERR_ARG, "found %d %smean%s, %d were requested", have,
+                   by_class ? "class " : "", plural((size_t)have), n);
 }
 
 typedef struct {
