@@ -28,15 +28,6 @@ static int takes_fresh(const Evaluation *e) {
     return !config_given(e->use, "from") || e->use->from == FROM_FRESH;
 }
 
-static int find_weights(const Evaluation *e, Err *err) {
-    char path[512];
-    if (!e->use->inception[0])
-        return data_inception(path, sizeof path, e->use->data_dir[0] ? e->use->data_dir : NULL,
-                              err);
-    if (file_exists(e->use->inception)) return 0;
-    return err_set(err, ERR_IO, "--inception %s: no such file", e->use->inception);
-}
-
 // The other tasks go on.
 static void leave_out(Evaluation *e, const Err *why) {
     char line[sizeof why->msg + 32];
@@ -47,10 +38,11 @@ static void leave_out(Evaluation *e, const Err *why) {
 
 int check_fid(Evaluation *e, Err *err) {
     const int buffer = takes_buffer(e), fresh = takes_fresh(e);
+    char weights[FEATURES_PATH];
     Err why = { 0 };
     if (!buffer && !fresh)
         return err_set(err, ERR_ARG, "--from: the task fid takes buffer or fresh");
-    if (find_weights(e, &why)) {
+    if (features_find(weights, e->use, &why)) {
         if (e->wanted == 1u << TASK_FID) return err_set(err, why.kind, "%s", why.msg);
         leave_out(e, &why);
         return 0;

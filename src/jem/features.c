@@ -1,5 +1,6 @@
 // features.c - see features.h.
 #include "jem/features.h"
+#include "base/file.h"
 #include "base/sha256.h"
 #include "base/tensors.h"
 #include <stdio.h>
@@ -41,12 +42,16 @@ static int open_device(FeatureNet *f, const Config *use, Err *err) {
     return 0;
 }
 
+int features_find(char path[FEATURES_PATH], const Config *use, Err *err) {
+    if (!use->inception[0])
+        return data_inception(path, FEATURES_PATH, use->data_dir[0] ? use->data_dir : NULL, err);
+    snprintf(path, FEATURES_PATH, "%s", use->inception);
+    return file_exists(path) ? 0 : err_set(err, ERR_IO, "--inception %s: no such file", path);
+}
+
 int features_open(FeatureNet *f, Comm *comm, const Config *use, Err *err) {
     *f = (FeatureNet){ .comm = comm };
-    const char *dir = use->data_dir[0] ? use->data_dir : NULL;
-    if (use->inception[0]) snprintf(f->path, sizeof f->path, "%s", use->inception);
-    else if (data_inception(f->path, sizeof f->path, dir, err)) return -1;
-    if (sha256_file(f->path, f->sha256, err)) return -1;
+    if (features_find(f->path, use, err) || sha256_file(f->path, f->sha256, err)) return -1;
     if (!open_device(f, use, err)) return 0;
     *f = (FeatureNet){ 0 };
     return -1;

@@ -7,16 +7,20 @@
 #include "data/image_source.h"
 #include "net/inception.h"
 
+enum { FEATURES_PATH = 512 };
+
 typedef struct {
     Comm     *comm;                 // ranks that share out the images of features_of, or NULL
     Dev       dev;
     Inception net;                  // open for images of the last size that was asked for
     const char *precision;          // of its products: "fp32"
-    char      path[512], sha256[65];    // the weights' file
+    char      path[FEATURES_PATH], sha256[65];    // the weights' file
 } FeatureNet;
 
-// Weights: use->inception, else where `jempp data fetch inception` puts them. On a GPU products are
-// in tf32 unless use->precision was given: bf16 would move the figures.
+// The weights' file: use->inception, else where `jempp data fetch inception` puts it; an error where
+// there is none.
+int  features_find(char path[FEATURES_PATH], const Config *use, Err *err);
+// On a GPU products are in tf32 unless use->precision was given: bf16 would move the figures.
 int  features_open(FeatureNet *f, Comm *comm, const Config *use, Err *err);
 void features_close(FeatureNet *f);
 // Whether the weights give logits. Opens the network for images of the source's size.

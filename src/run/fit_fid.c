@@ -1,5 +1,4 @@
 // fit_fid.c - FID of the replay buffer while a run trains (--fid-every).
-#include "base/file.h"
 #include "data/run_data.h"
 #include "run/feature_set.h"
 #include "run/fit_run.h"
@@ -14,15 +13,12 @@ struct FitFid {
 };
 
 int run_fid_check(const TrainRun *r, Err *err) {
-    char path[512];
+    char weights[FEATURES_PATH];
     const Config *c = &r->cfg;
     if (!(c->fid_every > 0)) return 0;
     if (c->px == PX_NONE)
         return err_set(err, ERR_ARG, "--fid-every: without chains (--px none) there is no buffer");
-    if (!c->inception[0])
-        return data_inception(path, sizeof path, c->data_dir[0] ? c->data_dir : NULL, err);
-    if (file_exists(c->inception)) return 0;
-    return err_set(err, ERR_IO, "--inception %s: no such file", c->inception);
+    return features_find(weights, c, err);
 }
 
 int run_fid_due(const TrainRun *r) {
