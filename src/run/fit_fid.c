@@ -68,7 +68,10 @@ static int measure(TrainRun *r, double *fid, Err *err) {
     ImageSource s;
     FeatureSet f = { 0 };
     const int open = (!r->fid && fid_open(r, err)) || buffer_images(r, &s, err);
-    if (comm_agree(r->comm, open, err)) return -1;
+    if (comm_agree(r->comm, open, err)) {
+        if (!open) source_close(&s);                        // another rank's failure
+        return -1;
+    }
     int rc = feature_set(&f, &r->fid->net, &s, 0, r->ev, err);
     if (!rc && run_writes(r))
         rc = frechet_distance(fid, &f.moments, &r->fid->reference.moments, err);
