@@ -246,10 +246,11 @@ class Events:
             self._call(self._former, number, frame)
 
     def __enter__(self) -> "Events":
+        self._former = signal.getsignal(signal.SIGINT)      # before a signal can ask for it
         self._catches = (threading.current_thread() is threading.main_thread()
-                         and callable(signal.getsignal(signal.SIGINT)))
+                         and callable(self._former))
         if self._catches:
-            self._former = signal.signal(signal.SIGINT, self._on_signal)
+            signal.signal(signal.SIGINT, self._on_signal)
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 import unittest
+import unittest.mock
 import zlib
 from pathlib import Path
 
@@ -535,6 +536,24 @@ class Interrupting(Case):
         steps = len(jempp.read_log(self.dir / "stopped")["step"])
         r = jempp.train(resume=True, out=self.dir / "stopped", iterations=steps + 1)
         self.assertEqual(r.steps, steps + 1)
+
+
+    def test_while_a_call_begins(self):
+        """A signal that comes as the handler is put in place is the former handler's."""
+        install, was = signal.signal, signal.signal(signal.SIGINT, signal.default_int_handler)
+
+        def at_once(number, handler):
+            former = install(number, handler)
+            if handler is not signal.default_int_handler:
+                handler(number, None)
+            return former
+
+        try:
+            with unittest.mock.patch("jempp._lib.signal.signal", at_once):
+                with self.assertRaises(KeyboardInterrupt), jempp._lib.Events() as ev:
+                    self.assertTrue(ev.stopped)
+        finally:
+            signal.signal(signal.SIGINT, was)
 
 
 class Documentation(Case):
