@@ -111,7 +111,7 @@ OBJ := build/$(SET)
 BIN := $(if $(filter release,$(SET)),build,$(OBJ))
 objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
 
-PLOT_SRC := src/base/plot_cairo.c src/base/plot_axis.c
+PLOT_SRC := $(filter-out src/base/plot.c,$(wildcard src/base/plot*.c))
 HTTP_SRC := src/serve/http_mhd.c
 LAYERS   := base conf net data jem $(if $(filter double,$(SET)),,run report eval serve api)# the tests in double need no more
 LIB_SRC  := $(filter-out $(PLOT_SRC) $(HTTP_SRC),$(foreach r,$(LAYERS),$(wildcard src/$(r)/*.c)) \
