@@ -852,7 +852,9 @@ static void names_and_options_that_cannot_be_are_refused(void **state) {
     char longer[300];
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;
-    refused("cifar11", HALF_TRAIN, "cifar11: no such image set; there are cifar10,");
+    refused("cifar11", HALF_TRAIN, "cifar11: no such image set; did you mean cifar10?");
+    refused("CIFAR100", HALF_TRAIN, "did you mean cifar100?");
+    refused("imagenet", HALF_TRAIN, "imagenet: no such image set; there are cifar10,");
     refused("folder:", HALF_TRAIN, "no such image set");
     refused(longer, HALF_TRAIN, "name too long");
     Set s;

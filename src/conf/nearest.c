@@ -1,10 +1,14 @@
 // nearest.c - see nearest.h.
 #include "conf/nearest.h"
+#include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_NAME = 32 };
 
-// Edit distance: letters inserted, removed, replaced, or two neighbours swapped.
+static int same(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
+
+// Edit distance, of capitals or not: letters inserted, removed, replaced, or two neighbours swapped.
 static int edit_distance(const char *a, const char *b) {
     int d[MAX_NAME + 1][MAX_NAME + 1];
     const int n = (int)strlen(a), m = (int)strlen(b);
@@ -15,10 +19,10 @@ static int edit_distance(const char *a, const char *b) {
                 d[i][j] = i + j;
                 continue;
             }
-            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            int best = d[i - 1][j - 1] + !same(a[i - 1], b[j - 1]);
             if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
             if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+            if (i > 1 && j > 1 && same(a[i - 1], b[j - 2]) && same(a[i - 2], b[j - 1]) &&
                 d[i - 2][j - 2] + 1 < best)
                 best = d[i - 2][j - 2] + 1;
             d[i][j] = best;
@@ -30,7 +34,7 @@ static int edit_distance(const char *a, const char *b) {
 static int unlikeness(const char *a, const char *b) {
     const size_t n = strlen(a), m = strlen(b), shared = n < m ? n : m;
     const int d = edit_distance(a, b);
-    return d > 2 && shared >= 3 && !strncmp(a, b, shared) ? 2 : d;
+    return d > 2 && shared >= 3 && !strncasecmp(a, b, shared) ? 2 : d;
 }
 
 // Of short names almost all are near.

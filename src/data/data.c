@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/file_kind.h"
 #include "base/text.h"
+#include "conf/nearest.h"
 #include "data/formats.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,7 +303,11 @@ const char set_names[] = "cifar10, cifar100, svhn, mnist, fashion-mnist, shapes,
                          "cifar-file:FILE";
 
 static int no_such_set(const char *name, Err *err) {
-    const char *kind = file_kind(name);
+    const char *kind = file_kind(name), *meant = NULL;
+    nearer(name, "shapes", &meant);
+    for (int i = 0; i < N_KNOWN; i++) nearer(name, KNOWN[i].name, &meant);
+    if (!kind && meant)
+        return err_set(err, ERR_ARG, "%s: no such image set; did you mean %s?", name, meant);
     if (!kind) return err_set(err, ERR_ARG, "%s: no such image set; there are %s", name, set_names);
     if (dir_exists(name))
         return err_set(err, ERR_ARG, "%s: a folder; expected folder:%s for pictures of your own",

@@ -1,5 +1,6 @@
 // folder.c - folders of pictures, one subfolder per class; see formats.h.
 #include "base/file.h"
+#include "base/file_kind.h"
 #include "base/image.h"
 #include "base/loop.h"
 #include "base/rng.h"
@@ -290,7 +291,9 @@ static void tell_unused(const char *dir, const Events *ev) {
 
 static int no_folder(const char *dir, Err *err) {
     char here[PATH_MAX];
+    const char *kind = file_kind(dir);
     if (path_tilde(dir, err)) return -1;
+    if (kind) return err_set(err, ERR_ARG, "%s: is %s, expected a folder of pictures", dir, kind);
     if (*dir == '/' || !getcwd(here, sizeof here))
         return err_set(err, ERR_ARG, "%s: no such folder", dir);
     return err_set(err, ERR_ARG, "%s: no such folder in %s", dir, here);
