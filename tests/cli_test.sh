@@ -43,7 +43,7 @@ expect 2 'did you mean jempp-m10?' train --preset jempp-m1O
 expect 2 'train: stray: one name too many; expected options only' train stray
 expect 2 'expected --out RUN too' train --resume
 expect 2 'sample: expected one run folder or model file' sample
-expect 2 'predict: expected a run folder or model file, then one or more pictures or folders' predict one
+expect 2 'predict: expected a run folder or model file, then one or more pictures, folders, npz files or image sets' predict one
 grep -qF "found 'one' alone" err || bad "it does not say what was found"
 expect 2 'the file to write' export one
 expect 2 'bench: stray: one name too many; expected options only' bench stray
@@ -72,11 +72,17 @@ expect 0 'no normalisation' info --model wrn-10-1 --norm none
 expect 0 '"parameters": 36489290' info --json
 is_json info --json
 expect 0 'packed weights' info --model wrn-10-1 --batch 2 --device ref
+expect 0 'batch 20000' info --model wrn-10-1 --batch 20000       # more than the default --buffer, which info does not have
+expect 2 '1 class: expected 2 to 1000' info --num-classes 1
+expect 2 '--ranks 2: expected 1 or 0; mpirun -n 2 jempp bench measures several' bench --ranks 2
+expect 2 '--ranks 1: measures NCCL on a GPU, found the device ref' bench --ranks 1 --device ref --model wrn-10-1
 expect 0 'shapes' data list
+expect 2 'data list x: expected list, check NAME or fetch NAME' data list x
 expect 0 '"name": "shapes"' data list --json
 is_json data list --json
 expect 0 'shapes: 5000 training images, 3 x 16 x 16, 10 classes of 500; drawn in memory' data check shapes --side 16
 expect 2 '--json: only for data list' data check shapes --json
+expect 2 'zero.conf: is a file of an unknown kind, expected a folder of pictures' data check folder:zero.conf
 expect 2 '--data-dir nowhere: no such folder' data check mnist --data-dir nowhere
 
 mkdir no-curl && : >no-curl/libcurl.so.4
@@ -232,6 +238,8 @@ expect 0 'mixed.csv: 12 images' predict run grid.png all.npz grid.png --out mixe
 cifar=$here/../models/cifar10-wrn-16-4.safetensors
 expect 1 'all.npz: colour images of 16 x 16, the model takes colour images of 32 x 32' predict "$cifar" all.npz
 expect 2 'all.npz: colour images of 16 x 16, the model takes colour images of 32 x 32' predict "$cifar" all.npz --out x.csv
+expect 2 '--side: the network is that of run; leave it out' info run --side 8
+expect 2 '--out x.html: for the page; --tensorboard writes to the run folder' report run --tensorboard --out x.html
 printf x >a.byte
 expect 1 'a.byte: 1 byte, expected a PNG, JPEG or WebP file' predict run a.byte
 cp grid.png liar.npz

@@ -154,7 +154,16 @@ char *jempp_devices(void) {
 
 // The model is opened on the plain device, which starts at once; memory is asked of the user's.
 static char *info_of_file(const JemppOptions *o, Err *err) {
+    static const char *const of_net[] = {
+        "model", "norm", "stem", "side", "channels", "num-classes"
+    };
     Config use = o->cfg;
+    for (size_t i = 0; i < sizeof of_net / sizeof *of_net; i++)
+        if (config_asked(&use, of_net[i])) {
+            err_set(err, ERR_ARG, "--%s: the network is that of %s; leave it out", of_net[i],
+                    o->file[0]);
+            return NULL;
+        }
     Jempp *j = calloc(1, sizeof *j);
     if (!j) err_set(err, ERR_MEM, "out of memory for a model");
     strcpy(use.device, "ref");
@@ -183,7 +192,10 @@ char *jempp_report(const JemppOptions *o, JemppErr *err) {
     DECIMAL_POINT;
     Err e = { 0 };
     char *text = NULL;
-    if (o->cfg.out[0] && output_page(o->cfg.out, o->cfg.force, &e)) {
+    if (o->cfg.out[0] && o->cfg.tensorboard)
+        err_set(&e, ERR_ARG, "--out %s: for the page; --tensorboard writes to the run folder",
+                o->cfg.out);
+    if (e.kind || (o->cfg.out[0] && output_page(o->cfg.out, o->cfg.force, &e))) {
         api_fail(err, &e);
         return NULL;
     }

@@ -132,7 +132,8 @@ static char *data_text(const JemppOptions *o, const Events *ev, Err *err) {
         return data_check_text(&o->cfg, name, ev, err);
     if (what && !strcmp(what, "fetch") && o->n_file == 2)
         return data_fetch_text(&o->cfg, name, ev, err);
-    err_set(err, ERR_ARG, "data %s: expected %s", what ? what : "", o->command->names);
+    err_set(err, ERR_ARG, "data %s%s%s: expected %s", what ? what : "", name ? " " : "",
+            name ? name : "", o->command->names);
     return NULL;
 }
 

@@ -149,6 +149,8 @@ int jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err) {
     Err e = { 0 };
     for (int layer = 0; layer < N_LAYER; layer++)
         if (set_layer(o, (Layer)layer, argc, argv, &e)) return api_fail(err, &e);
+    if (!(config_row("buffer")->commands & o->command->bit) && o->cfg.buffer < o->cfg.batch)
+        o->cfg.buffer = o->cfg.batch;             // no option of this command should limit another
     if (o->cfg.resume && o->cfg.out[0]) return 0; // the run's own options are still to come
     return config_check(&o->cfg, &e) ? api_fail(err, &e) : 0;
 }

@@ -122,7 +122,11 @@ static int open_images(Bench *b, Err *err) {
 static int bench_open(Bench *b, const Events *ev, Err *err) {
     NetSpec spec;
     if (config_net(&spec, b->c, 0, 0, 0, err) || net_build(&b->net, &spec, err)) return -1;
-    if (open_device(b, ev, err) || net_alloc(&b->net, &b->dev, err)) return -1;
+    if (open_device(b, ev, err)) return -1;
+    if (b->c->ranks && !b->dev.be.ranks_open)
+        return err_set(err, ERR_ARG, "--ranks %d: measures NCCL on a GPU, found the device %s",
+                       b->c->ranks, b->dev.be.name);
+    if (net_alloc(&b->net, &b->dev, err)) return -1;
     if (net_init(&b->net, (uint64_t)b->c->seed, err) || open_passes(b, err)) return -1;
     return open_images(b, err);
 }
@@ -362,6 +366,12 @@ static char *as_json(const Bench *b, Err *err) {
 
 char *bench_text(const Config *c, const Events *ev, Err *err) {
     if (c->inference) return bench_inference(c, ev, err);
+    if (c->ranks > 1) {
+        err_set(err, ERR_ARG,
+                "--ranks %d: expected 1 or 0; mpirun -n %d jempp bench measures several", c->ranks,
+                c->ranks);
+        return NULL;
+    }
     Bench b = { .c = c };
     char *text = NULL;
     const int rc = bench_open(&b, ev, err) || group_ops(&b, err) || measure(&b, ev, err);

@@ -163,8 +163,8 @@ const Command command_table[] = {
                   "jempp predict runs/first cifar10:test --out scores.npz\n"
                   "jempp predict runs/first samples.npz          # arr_0, as sample --out writes\n"
                   "curl -s https://example.org/cat.webp | jempp predict model.safetensors -",
-      .names = "a run folder or model file, then one or more pictures or folders (- for standard "
-               "input)",
+      .names = "a run folder or model file, then one or more pictures, folders, npz files or image "
+               "sets (- for standard input)",
       .least = 2, .most = INT_MAX, .notes = PREDICT_NOTES },
     { .name = "export", .bit = CMD_EXPORT,
       .about = "write a model as one file, with PyTorch's tensor names",

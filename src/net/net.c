@@ -26,7 +26,8 @@ static int spec_check(const NetSpec *s, Err *err) {
         return err_set(err, ERR_ARG, "images of %dx%d pixels: expected a multiple of 4 up to 256",
                        s->side, s->side);
     if (s->classes < 2 || s->classes > 1000)
-        return err_set(err, ERR_ARG, "%d classes: expected 2 to 1000", s->classes);
+        return err_set(err, ERR_ARG, "%d class%s: expected 2 to 1000", s->classes,
+                       s->classes == 1 ? "" : "es");
     return 0;
 }
 

@@ -190,7 +190,7 @@ static void introduce(const TrainRun *r, const char *note) {
                  plural((double)r->total), epochs, plural(epochs));
     run_say(r, "%s: %.2f M parameters, %.3f GMAC per image", r->cfg.model, (double)t->net.n_w / 1e6,
             (double)net_macs(&t->net) / 1e9);
-    run_say(r, "%s: %zu training, %zu validation, %zu test image%s of %d classes, %dx%d, from %s",
+    run_say(r, "%s: %zu training, %zu validation, %zu test image%s of %d classes, %dx%d; %s",
             r->cfg.data, r->train.n, r->valid.n, r->test.n, plural((double)r->test.n),
             r->train.classes, r->train.side, r->train.side, r->train.from);
     run_say(r, "device %s: %s; %.2f GiB for activations", r->dev.be.name,

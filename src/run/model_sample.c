@@ -82,8 +82,9 @@ static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
     arena_free(&b.arena);
     free(b.all);
     if (!rc && have < n)
-        rc = err_set(err, ERR_ARG, "%s: the buffer has %d such image%s, %d were requested", path,
-                     have, plural(have), n);
+        rc = err_set(err, ERR_ARG, "%s: the replay buffer has %d image%s%s, %d were requested",
+                     path, have, plural(have),
+                     d->n_wanted < d->m->net.spec.classes ? " of --class" : "", n);
     return rc;
 }
 
