@@ -486,8 +486,8 @@ static void short_steps_climb_as_promised(void **state) {
     const StepInput in = { .step = 0 };
     dev.be.copy_in(&dev, &t.state->in, &in, sizeof in);
     replay_take(&t.replay, t.sampled->x, t.state);
-    const double climb =
-        sample_climb(&t.chain_pass, &t.chain, t.sampled->x, NULL, t.sums, (Rng){ .seed = 1 });
+    const ChainBatch b = { .x = t.sampled->x, .sums = t.sums, .key = { .seed = 1 } };
+    const double climb = sample_climb(&t.chain_pass, &t.chain, &b);
     assert_close(climb, 1, 0.05);
     trainer_close(&t);
     set_free(&set);

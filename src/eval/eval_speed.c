@@ -27,7 +27,7 @@ static int chain_ms(Evaluation *e, double *ms, Err *err) {
         for (int k = -3; !rc && (k < 5 || (now_seconds() - began < 1 && k < 100)); k++) {
             if (k == 0) dev->be.sync(dev), began = now_seconds();
             chain.steps = 1;
-            sample_run(&pass, &chain, x, NULL, sums, (Rng){ 0 }, NULL);
+            sample_run(&pass, &chain, &(ChainBatch){ .x = x, .sums = sums });
             dev->be.sync(dev);
             if (k >= 0) *ms = 1e3 * (now_seconds() - began) / (k + 1);
             rc = stopped(e->ev, err);

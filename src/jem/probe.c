@@ -56,7 +56,8 @@ static void refined(Probe *p, const real *x, int draw, Rng key) {
     const Move shake = { .inner = 1, .clip = 1, .noise = p->refine.noise };
     if (shake.noise > 0) be->langevin(p->dev, &copy, &copy, shake, key, NULL);
     key.stream = RNG_LANGEVIN;
-    sample_run(&p->pass, &p->refine.chain, p->copy, NULL, p->sums, key, NULL);
+    sample_run(&p->pass, &p->refine.chain,
+               &(ChainBatch){ .x = p->copy, .sums = p->sums, .key = key });
 }
 
 void probe_logits(Probe *p, real *x, int n, Rng key, float *logits) {

@@ -20,19 +20,19 @@ Energy class_energy(void) {
     return (Energy){ .a = 1 - guide, .b = guide };
 }
 
-void sample_step(Pass *p, const Chain *chain, int k, real *x, const int *y, real *sums, real *slope,
-                 Rng key, const StepState *now) {
+void sample_step(Pass *p, const Chain *chain, const ChainBatch *b, int k, real *slope) {
     Backend *be = &p->dev->be;
     Tensor images = p->act[0];
-    images.p = x;
-    pass_forward(p, x);
-    be->head(p->dev, pass_logits(p), y, chain->energy, 1, pass_logits_grad(p), sums);
+    Rng key = b->key;
+    images.p = b->x;
+    key.sub = (uint32_t)k;
+    pass_forward(p, b->x);
+    be->head(p->dev, pass_logits(p), b->y, chain->energy, 1, pass_logits_grad(p), b->sums);
     pass_backward(p);                                       // ... the images' gradient
     const Tensor *g = pass_input_grad(p);
-    key.sub = (uint32_t)k;
-    if (slope) be->dot(p->dev, tensor_len(g), g->p, x, &slope[0]);
-    be->langevin(p->dev, &images, g, chain->move, key, now);
-    if (slope) be->dot(p->dev, tensor_len(g), g->p, x, &slope[1]);
+    if (slope) be->dot(p->dev, tensor_len(g), g->p, b->x, &slope[0]);
+    be->langevin(p->dev, &images, g, chain->move, key, b->now);
+    if (slope) be->dot(p->dev, tensor_len(g), g->p, b->x, &slope[1]);
 }
 
 real anneal_scale(const Anneal *a, int k) {
@@ -40,13 +40,13 @@ real anneal_scale(const Anneal *a, int k) {
     return (real)(a->first + (a->last - a->first) * t);
 }
 
-double sample_climb(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key) {
+double sample_climb(Pass *p, const Chain *chain, const ChainBatch *b) {
     real row[3][N_SUM];
     Backend *be = &p->dev->be;
-    sample_step(p, chain, 0, x, y, sums, sums + N_SUM, key, NULL);
-    pass_forward(p, x);
-    be->head(p->dev, pass_logits(p), y, chain->energy, 1, NULL, sums + 2 * (size_t)N_SUM);
-    be->copy_out(p->dev, row, sums, sizeof row);
+    sample_step(p, chain, b, 0, b->sums + N_SUM);
+    pass_forward(p, b->x);
+    be->head(p->dev, pass_logits(p), b->y, chain->energy, 1, NULL, b->sums + 2 * (size_t)N_SUM);
+    be->copy_out(p->dev, row, b->sums, sizeof row);
     return climb_share(&chain->energy, row[0], row[2], row[1]);
 }
 
@@ -58,7 +58,6 @@ Anneal anneal_plan(const Config *c, double climb) {
     return (Anneal){ .steps = (int)ceil(2 * far / (first + LAST)), .first = first, .last = LAST };
 }
 
-void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key,
-                const StepState *now) {
-    for (int k = 0; k < chain->steps; k++) sample_step(p, chain, k, x, y, sums, NULL, key, now);
+void sample_run(Pass *p, const Chain *chain, const ChainBatch *b) {
+    for (int k = 0; k < chain->steps; k++) sample_step(p, chain, b, k, NULL);
 }

@@ -13,13 +13,18 @@ typedef struct {
 Energy class_energy(void);
 Chain chain_of(const Config *c);
 
-// Moves the images x [batch] in place. The pass must want input gradients; y (device) is read only
-// by an energy with labels; sums gets what head adds up. One key gives the same images anywhere.
-void sample_run(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key,
-                const StepState *now);
+typedef struct {                // a batch of images, on the device, that chains move in place
+    real            *x;         // [batch][dim]
+    const int       *y;         // read only by an energy with labels; else NULL
+    real            *sums;      // [N_SUM]: gets what head adds up
+    Rng              key;       // of the noise: one key gives the same images anywhere
+    const StepState *now;       // of training, or NULL
+} ChainBatch;
+
+// Moves the images by all steps of the chain. The pass must want input gradients.
+void sample_run(Pass *p, const Chain *chain, const ChainBatch *b);
 // Step k of it. slope (device): NULL, or gets g.x before and after the move.
-void sample_step(Pass *p, const Chain *chain, int k, real *x, const int *y, real *sums, real *slope,
-                 Rng key, const StepState *now);
+void sample_step(Pass *p, const Chain *chain, const ChainBatch *b, int k, real *slope);
 
 // ---- fresh chains: a few long steps cover what chains of the buffer cover in many short ones
 
@@ -29,9 +34,8 @@ typedef struct {
 } Anneal;
 
 real anneal_scale(const Anneal *a, int k);      // the length of step k: falls linearly
-// Moves x by one step and returns its climb (docs/glossary.md). sums: device memory for 3 N_SUM; x,
-// y and the pass as in sample_run.
-double sample_climb(Pass *p, const Chain *chain, real *x, const int *y, real *sums, Rng key);
+// Moves the images by one step and returns its climb (docs/glossary.md). b->sums has [3][N_SUM].
+double sample_climb(Pass *p, const Chain *chain, const ChainBatch *b);
 // The steps for a model with this climb: the higher it is, the longer the steps; their total length
 // is that of an average chain of the replay buffer, steps / reinit (docs/pyld.md). A step s times
 // as long loses s (1 - climb) of what its gradient promised: the first may lose about all.

@@ -54,11 +54,14 @@ void gather_batches(Trainer *t) {
 }
 
 void run_chains(Trainer *t) {
-    const TrainBatch *b = t->sampled;
     const int row[] = { CHAIN_BEFORE, CHAIN_AFTER, t->watch.fake };
-    for (int k = 0; k < t->chain.steps; k++)                // the first move is measured (`climb`)
-        sample_step(&t->chain_pass, &t->chain, k, b->x, b->y, t->sums + row[k < 2 ? k : 2] * N_SUM,
-                    k ? NULL : t->sums + CHAIN_SLOPE * N_SUM, key_of(t, RNG_LANGEVIN), t->state);
+    ChainBatch b = {
+        .x = t->sampled->x, .y = t->sampled->y, .key = key_of(t, RNG_LANGEVIN), .now = t->state
+    };
+    for (int k = 0; k < t->chain.steps; k++) {              // the first move is measured (`climb`)
+        b.sums = t->sums + row[k < 2 ? k : 2] * N_SUM;
+        sample_step(&t->chain_pass, &t->chain, &b, k, k ? NULL : t->sums + CHAIN_SLOPE * N_SUM);
+    }
 }
 
 void share_chains(Trainer *t) {

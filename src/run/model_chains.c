@@ -186,6 +186,14 @@ static int start_batch(Draw *d, uint64_t seed, int batch_no, int *cls, Err *err)
     return 0;
 }
 
+// The batch under way, for step k with noise by that seed.
+static ChainBatch chains_of(const Draw *d, uint64_t seed, int k) {
+    const Sampler *s = d->s;
+    return (ChainBatch){
+        s->x, s->y, s->sums, { .seed = seed, .stream = RNG_LANGEVIN, .step = (uint32_t)k }, NULL
+    };
+}
+
 static Chain single_step(const Draw *d) {
     Chain chain = chain_of(&d->cfg);
     chain.steps = 1;
@@ -209,8 +217,8 @@ static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
     *climb = 0;
     if (start_batch(d, seed, 0, cls, err)) return -1;
     for (int k = 0; k < BEFORE + MEASURED; k++) {
-        const Rng key = { .seed = seed, .stream = RNG_LANGEVIN, .step = (uint32_t)k };
-        const double c = sample_climb(&d->s->pass, &chain, d->s->x, d->s->y, d->s->sums, key);
+        const ChainBatch b = chains_of(d, seed, k);
+        const double c = sample_climb(&d->s->pass, &chain, &b);
         if (k >= BEFORE) *climb += c / MEASURED;
         if (show_frame(d, k, 0, cls, err) || stopped(d->ev, err)) return -1;
     }
@@ -252,11 +260,9 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
     for (int k = 0; k < d->s->anneal.steps; k++) {
         if (animate && add_frame(d, err)) return -1;
         if (show_frame(d, k, d->s->anneal.steps, cls, err)) return -1;
-        const Rng key = { .seed = seed_of(&d->cfg) + (uint64_t)batch_no,
-                          .stream = RNG_LANGEVIN,
-                          .step = (uint32_t)k };
+        const ChainBatch b = chains_of(d, seed_of(&d->cfg) + (uint64_t)batch_no, k);
         chain.move.lr = step_size * anneal_scale(&d->s->anneal, k);
-        sample_run(&d->s->pass, &chain, d->s->x, d->s->y, d->s->sums, key, NULL);
+        sample_run(&d->s->pass, &chain, &b);
         if (stopped(d->ev, err)) return -1;
     }
     return (animate && add_frame(d, err)) ||
