@@ -185,7 +185,7 @@ static void draw(const Draws *o, const Set *set, const int *cls, int n, real *ou
     for (int i = 0; i < n; i++) number[i] = i;
     open_device(&dev, o->device);
     OK(bytes_upload(&bytes, &dev, set, err));
-    OK(starts_open(&s, &dev, o->kind, &bytes, set->x, set->y, 3, err));
+    OK(starts_open(&s, &dev, o->kind, set, &bytes, err));
     OK(starts_add_real(&s, &bytes, set->y, o->rate, o->noise, err));
     const size_t len = (size_t)n * DIM * sizeof *out;
     real *there = dev.be.alloc(&dev, len, "draws");
@@ -282,7 +282,7 @@ static void a_class_without_images_cannot_start_chains_at_them(void **state) {
     for (int i = 0; i < 60; i++) set.y[i] = 2 * (i % 2);
     open_device(&dev, "ref");
     OK(bytes_upload(&bytes, &dev, &set, err));
-    OK(starts_open(&s, &dev, START_UNIFORM, &bytes, set.x, set.y, 3, err));
+    OK(starts_open(&s, &dev, START_UNIFORM, &set, &bytes, err));
     assert_int_not_equal(starts_add_real(&s, &bytes, set.y, 0.5, 0, &why), 0);
     assert_string_equal(why.msg, "class 1 has no training image to start chains from");
     starts_close(&s);

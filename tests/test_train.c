@@ -51,7 +51,7 @@ static void check_law(const char *device, StartKind kind, int n_images, int cls)
     open_device(&dev, device);
     toy_set(&set, n_images);
     OK(bytes_upload(&bytes, &dev, &set, err));
-    OK(starts_open(&st, &dev, kind, &bytes, set.x, set.y, 2, err));
+    OK(starts_open(&st, &dev, kind, &set, &bytes, err));
     real *out = malloc(DRAWS * DIM * sizeof *out),
          *there = dev.be.alloc(&dev, DRAWS * DIM * sizeof *out, "draws");
     int *number = malloc(DRAWS * sizeof *number), *of = malloc(DRAWS * sizeof *of);
@@ -108,7 +108,7 @@ static void devices_draw_the_same_starts(void **state) {
         for (int i = 0; i < N * D; i++) set.x[i] = (uint8_t)rng_below(key, (uint64_t)i, 256);
         for (int i = 0; i < N; i++) set.y[i] = i % 3;
         OK(bytes_upload(&bytes, &dev, &set, err));
-        OK(starts_open(&st, &dev, START_INFORMATIVE, &bytes, set.x, set.y, 3, err));
+        OK(starts_open(&st, &dev, START_INFORMATIVE, &set, &bytes, err));
         int number[DRAWS], cls[DRAWS];
         for (int i = 0; i < DRAWS; i++) number[i] = 7 + i, cls[i] = i % 3;
         real *there = dev.be.alloc(&dev, DRAWS * D * sizeof(real), "draws");
@@ -133,7 +133,7 @@ static void starts_in_a_model_have_the_covariance_of_its_images(void **state) {
     StartsFile f = { .n_group = 2, .kept = DIM, .channels = 1, .side = SIDE };
     double mu[DIM], cov[DIM][DIM], row[DIM][DIM], room[DIM], off = 0, size = 0;
     Cosine cosine;
-    OK(starts_file_fit(set.x, set.y, set.n, &f, err));
+    OK(starts_file_fit(&set, &f, err));
     OK(cosine_open(&cosine, 1, SIDE, err));
     moments(&set, 1, mu, cov);
     const int8_t *lower = f.lower + starts_lower_len(DIM);
@@ -169,7 +169,7 @@ static void few_images_or_constant_ones_still_make_starts(void **state) {
         StartsFile f = { .n_group = 2, .kept = DIM, .channels = 1, .side = SIDE };
         toy_set(&set, 6);
         if (constant) memset(set.x, 100, set.n * DIM);
-        OK(starts_file_fit(set.x, set.y, set.n, &f, err));
+        OK(starts_file_fit(&set, &f, err));
         OK(cosine_open(&cosine, 1, SIDE, err));
         starts_file_draw(&f, &cosine, 3, 9, 1, room, out);
         for (int i = 0; i < DIM; i++) {
@@ -226,7 +226,7 @@ static void starts_in_a_model_vary_like_its_images(void **state) {
     StartsFile f = { .n_group = 2, .kept = KEPT, .channels = 1, .side = SIDE };
     open_device(&dev, "ref");
     toy_set(&set, IMAGES);
-    OK(starts_file_fit(set.x, set.y, set.n, &f, err));
+    OK(starts_file_fit(&set, &f, err));
     OK(starts_open_model(&st, &dev, START_INFORMATIVE, 2, &f, err));
     real *there = dev.be.alloc(&dev, DRAWS * DIM * sizeof *there, "draws");
     real *out = malloc(DRAWS * DIM * sizeof *out);
@@ -275,7 +275,7 @@ static void open_chains(Chains *c, int conditional, double rate) {
     open_device(&c->dev, "ref");
     toy_set(&c->set, 60);
     OK(bytes_upload(&c->bytes, &c->dev, &c->set, err));
-    OK(starts_open(&c->starts, &c->dev, START_INFORMATIVE, &c->bytes, c->set.x, c->set.y, 2, err));
+    OK(starts_open(&c->starts, &c->dev, START_INFORMATIVE, &c->set, &c->bytes, err));
     OK(replay_open(&c->replay, &c->starts, &cfg, 3, 2, 0, err));
     c->now = c->dev.be.alloc(&c->dev, sizeof *c->now, "now");
     c->x = c->dev.be.alloc(&c->dev, 8 * DIM * sizeof(real), "x");

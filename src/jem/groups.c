@@ -23,16 +23,16 @@ static void group_mean(const uint8_t *x, const int *rows, int n, int dim, double
     for (int i = 0; i < dim; i++) mean[i] /= n;
 }
 
-int groups_open(Groups *g, const uint8_t *pixels, const int *y, int n, int n_group, int dim,
-                Err *err) {
+int groups_open(Groups *g, const Set *set, int n_group, Err *err) {
+    const int dim = set->c * set->side * set->side;
     *g = (Groups){ 0 };
-    g->rows = arena_alloc(&g->arena, (size_t)n + 1, sizeof(int));
+    g->rows = arena_alloc(&g->arena, set->n + 1, sizeof(int));
     g->first = arena_alloc(&g->arena, 2 * (size_t)n_group + 2, sizeof(int));
     g->mean = arena_alloc(&g->arena, (size_t)n_group * (size_t)dim + 1, sizeof(double));
     int rc = arena_ok(&g->arena, "chain starts", err) ||
-             groups_sort(y, n, n_group, g->rows, g->first, err);
+             groups_sort(set->y, (int)set->n, n_group, g->rows, g->first, err);
     for (int k = 0; !rc && k < n_group; k++)
-        group_mean(pixels, g->rows + g->first[k], g->first[k + 1] - g->first[k], dim,
+        group_mean(set->x, g->rows + g->first[k], g->first[k + 1] - g->first[k], dim,
                    g->mean + (size_t)k * (size_t)dim);
     if (rc) groups_close(g);
     return rc ? -1 : 0;

@@ -2,9 +2,7 @@
 // fitted to.
 #ifndef GROUPS_H
 #define GROUPS_H
-#include "base/arena.h"
-#include "base/err.h"
-#include <stdint.h>
+#include "data/data.h"
 
 typedef struct {                          // on the host
     Arena   arena;
@@ -13,8 +11,7 @@ typedef struct {                          // on the host
 } Groups;
 
 // n_group: one per class, or 1 for all images. A group without images is an error.
-int  groups_open(Groups *g, const uint8_t *pixels, const int *y, int n, int n_group, int dim,
-                 Err *err);
+int  groups_open(Groups *g, const Set *set, int n_group, Err *err);
 void groups_close(Groups *g);
 // The lists alone; first: room for 2 n_group + 2, zeros.
 int  groups_sort(const int *y, int n, int n_group, int *rows, int *first, Err *err);

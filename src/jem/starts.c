@@ -39,30 +39,30 @@ static int upload(Dev *dev, real **to, const double *d, const float *f, size_t n
     return rc;
 }
 
-int starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels,
-                const int *y, int classes, Err *err) {
-    const int n_group = groups(kind, classes), dim = set->c * set->side * set->side;
+int starts_open(Starts *s, Dev *dev, StartKind kind, const Set *set, const Bytes *there, Err *err) {
+    const int classes = set->classes, n_group = groups(kind, classes),
+              dim = set->c * set->side * set->side;
     if (open_common(s, dev, kind, classes, n_group, dim, err)) return -1;
     int *count = arena_alloc(&s->arena, (size_t)classes, sizeof *count);
     if (arena_ok(&s->arena, "chain starts", err)) return -1;
-    for (int i = 0; i < set->n; i++) count[y[i]]++;
+    for (size_t i = 0; i < set->n; i++) count[set->y[i]]++;
     for (int k = 0, sum = 0; k < classes; k++) s->share[k] = (real)(sum += count[k]) / (real)set->n;
     if (!n_group) return 0;
     Groups f;
-    int rc = groups_open(&f, pixels, y, set->n, n_group, dim, err);
+    int rc = groups_open(&f, set, n_group, err);
     if (!rc) {
-        s->rows = dev->be.alloc(dev, (size_t)set->n * sizeof(int), "chain starts");
+        s->rows = dev->be.alloc(dev, set->n * sizeof(int), "chain starts");
         rc = dev_check(dev, err);
     }
     if (!rc) {
-        dev->be.copy_in(dev, s->rows, f.rows, (size_t)set->n * sizeof(int));
+        dev->be.copy_in(dev, s->rows, f.rows, set->n * sizeof(int));
         rc = upload(dev, &s->mean, f.mean, NULL, (size_t)n_group * (size_t)dim, err);
     }
     for (int k = 0; !rc && k < n_group; k++) {
         const int n = f.first[k + 1] - f.first[k];
         s->g[k] = (Gauss){ .n = n,
                            .dim = dim,
-                           .bytes = set->x,
+                           .bytes = there->x,
                            .rows = s->rows + f.first[k],
                            .mean = s->mean + (size_t)k * (size_t)dim,
                            .scale = (real)(1 / sqrt((double)n)),

@@ -32,9 +32,8 @@ typedef struct {
 
 enum { STARTS_AT_ONCE = 512 };
 
-// From images on the device; y: their labels on the host; pixels: the same images on the host.
-int  starts_open(Starts *s, Dev *dev, StartKind kind, const Bytes *set, const uint8_t *pixels,
-                 const int *y, int classes, Err *err);
+// From a set's images, which `there` has on the device.
+int  starts_open(Starts *s, Dev *dev, StartKind kind, const Set *set, const Bytes *there, Err *err);
 // From what a model file holds, which must stay as long as s.
 int  starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, const StartsFile *file,
                        Err *err);

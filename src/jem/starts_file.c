@@ -189,15 +189,14 @@ static int starts_file_alloc(StartsFile *f, Err *err) {
     return err_set(err, ERR_MEM, "out of memory for chain starts");
 }
 
-int starts_file_fit(const uint8_t *pixels, const int *y, size_t n, StartsFile *f, Err *err) {
+int starts_file_fit(const Set *set, StartsFile *f, Err *err) {
     enum { MOST = 5000, NUMBERS = 1 << 26 };   // images of a group; coefficients held at once
-    const int dim = size_of(f), room = NUMBERS / dim, most = room < MOST ? room : MOST;
-    Fit t = {
-        .pixels = pixels, .dim = dim, .kept = f->kept, .most = (int)n < most ? (int)n : most
-    };
+    const int dim = size_of(f), room = NUMBERS / dim, most = room < MOST ? room : MOST,
+              n = (int)set->n;
+    Fit t = { .pixels = set->x, .dim = dim, .kept = f->kept, .most = n < most ? n : most };
     const size_t kept = (size_t)f->kept, square = kept * kept;
     int rc = starts_file_alloc(f, err) || cosine_open(&t.cosine, f->channels, f->side, err) ||
-             groups_open(&t.by, pixels, y, (int)n, f->n_group, dim, err);
+             groups_open(&t.by, set, f->n_group, err);
     if (!rc) {
         t.z = arena_alloc(&t.arena, (size_t)t.most * (size_t)dim, sizeof *t.z);
         t.column = arena_alloc(&t.arena, (size_t)t.most * kept, sizeof *t.column);

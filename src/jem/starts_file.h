@@ -3,6 +3,7 @@
 // and the correlations of those that vary most.
 #ifndef STARTS_FILE_H
 #define STARTS_FILE_H
+#include "data/data.h"
 #include "dev/backend.h"
 #include "jem/cosine.h"
 
@@ -21,9 +22,9 @@ enum { STARTS_KEPT = 448, STARTS_UNIT = 127 };
 
 // Numbers in one group's part of `lower`.
 size_t starts_lower_len(int kept);
-// Of images on the host; f's sizes are set, `kept` no more than there are coefficients. Its arrays
+// Of these images; f's sizes are set, `kept` no more than there are coefficients. Its arrays
 // become malloc'd (starts_file_free).
-int    starts_file_fit(const uint8_t *pixels, const int *y, size_t n, StartsFile *f, Err *err);
+int    starts_file_fit(const Set *set, StartsFile *f, Err *err);
 void   starts_file_free(StartsFile *f);
 // Draw `number` of a group; room: [dim + side^2].
 void   starts_file_draw(const StartsFile *f, const Cosine *cosine, uint64_t seed, int number,

@@ -214,8 +214,7 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
         bytes_upload(&t->data, dev, train, err) || open_schedule(t, err))
         return -1;
     if (has_chains(t) &&
-        (starts_open(&t->starts, dev, c->start, &t->data, train->x, train->y, train->classes,
-                     err) ||
+        (starts_open(&t->starts, dev, c->start, train, &t->data, err) ||
          starts_add_real(&t->starts, &t->data, train->y, c->start_real, c->sigma, err) ||
          stopped(dev->events, err) ||
          replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err) ||

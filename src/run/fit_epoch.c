@@ -58,7 +58,7 @@ static int chain_starts(TrainRun *r, Err *err) {
                               .kept = dim < STARTS_KEPT ? dim : STARTS_KEPT,
                               .channels = r->train.c,
                               .side = r->train.side };
-    return starts_file_fit(r->train.x, r->train.y, r->train.n, &r->starts, err);
+    return starts_file_fit(&r->train, &r->starts, err);
 }
 
 // Fitted to the logits of the validation images, whose scores are s; 0 where there are too few

@@ -52,7 +52,7 @@ void sampler_free(Model *m) {
 
 static int starts_from_images(Sampler *s, Model *m, StartKind kind, const Set *set, Err *err) {
     return bytes_upload(&s->bytes, &m->dev, set, err) ||
-           starts_open(&s->starts, &m->dev, kind, &s->bytes, set->x, set->y, set->classes, err);
+           starts_open(&s->starts, &m->dev, kind, set, &s->bytes, err);
 }
 
 // The approximate Gaussians that a model carries.
