@@ -619,8 +619,9 @@ static void impossible_sizes_are_refused(void **state) {
 static void a_grid_has_borders_zoom_and_clamped_values(void **state) {
     (void)state;
     const float x[] = { -1, 1, 0, 7, -9, 0.5f, 1, -1, 0, 0, 0, 0 };      // 3 pictures of 2 x 2
+    const FloatImages of = { x, 3, 1, 2 };
     Image im;
-    assert_int_equal(image_grid(&im, x, 3, 1, 2, 2, 1, 2, NULL), 0);
+    assert_int_equal(image_grid(&im, of, (Grid){ 2, 1, 2 }, NULL), 0);
     assert_int_equal(im.w, 11);                          // 1 + 4 + 1 + 4 + 1
     assert_int_equal(im.h, 11);
     assert_int_equal(im.p[0], 0);                        // the border
@@ -634,7 +635,7 @@ static void a_grid_has_borders_zoom_and_clamped_values(void **state) {
     assert_int_equal(im.p[6 * 11 + 6], 0);               // no fourth picture
     image_free(&im);
     Err err = { 0 };
-    assert_int_equal(image_grid(&im, x, 3, 1, 2, 2, 1, 1 << 30, &err), -1);
+    assert_int_equal(image_grid(&im, of, (Grid){ 2, 1, 1 << 30 }, &err), -1);
     assert_non_null(strstr(err.msg, "zoom 1073741824"));
 }
 

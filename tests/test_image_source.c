@@ -123,7 +123,7 @@ static void samples_are_rounded_to_bytes(void **state) {
     const float x[] = { -1, 1, 0, -2, 2, 0.5f / 127.5f, 0.4f / 127.5f, NAN };
     const uint8_t want[] = { 0, 255, 128, 0, 255, 128, 128, 0 };
     ImageSource s;
-    OK(source_of_floats(&s, x, 2, 1, 2, "samples", err));
+    OK(source_of_floats(&s, (FloatImages){ x, 2, 1, 2 }, "samples", err));
     for (uint32_t i = 0; i < 2; i++) {
         uint8_t planes[12];
         OK(source_read(&s, &i, 1, planes, err));
@@ -140,7 +140,7 @@ static void images_are_written_and_read_back(void **state) {
     char hex[2][33];
     for (size_t i = 0; i < LEN(x); i++) x[i] = (float)i / LEN(x) * 2 - 1;
     for (int grey = 0; grey < 2; grey++) {
-        OK(source_of_floats(&s, x, 3, grey ? 1 : 3, 4, "samples", err));
+        OK(source_of_floats(&s, (FloatImages){ x, 3, grey ? 1 : 3, 4 }, "samples", err));
         OK(source_hash(&s, hex[0], err));
         const char *const to[] = { grey ? "grey.NPZ" : "colour.npz", grey ? "grey" : "colour" };
         for (int k = 0; k < 2; k++) {
@@ -160,7 +160,7 @@ static void a_stopped_writer_leaves_no_file(void **state) {
     ImageSource s;
     Err why = { 0 };
     const float x[12] = { 0 };
-    OK(source_of_floats(&s, x, 1, 3, 2, "samples", err));
+    OK(source_of_floats(&s, (FloatImages){ x, 1, 3, 2 }, "samples", err));
     const Events stop = { .stop = stop_at_once };
     assert_int_equal(source_write(&s, in_root("none.npz"), &stop, &why) != 0, 1);
     assert_false(file_exists(in_root("none.npz")));

@@ -195,8 +195,8 @@ int jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n, const J
     const Events events = events_of(ev);
     *result = (JemppPredicted){ 0 };
     if (from < 0 || n < 0 || from > o->n_file || n > o->n_file - from) {
-        err_set(&e, ERR_ARG, "%d file%s from number %d on: the options name %d", n,
-                plural((size_t)n), from, o->n_file);
+        err_set(&e, ERR_ARG, "%d file%s from number %d on: the options name %d", n, plural(n), from,
+                o->n_file);
         return api_fail(err, &e);
     }
     EachRow each = { j, malloc((size_t)j->net.spec.classes * sizeof(float)), on, ctx };
@@ -242,11 +242,10 @@ int jempp_check_images(const char *path, int force, JemppErr *err) {
 
 int jempp_write_images(const Jempp *j, const float *images, int n, const char *path,
                        const JemppEvents *ev, JemppErr *err) {
-    const NetSpec *spec = &j->net.spec;
     const Events events = events_of(ev);
     Err e = { 0 };
     ImageSource s = { 0 };
-    int rc = source_of_floats(&s, images, (size_t)n, spec->channels, spec->side, path, &e);
+    int rc = source_of_floats(&s, model_images(j, images, n), path, &e);
     if (!rc) rc = source_write(&s, path, &events, &e);
     source_close(&s);
     return rc ? api_fail(err, &e) : 0;
@@ -256,8 +255,7 @@ int jempp_write_grid(const Jempp *j, const float *images, int n, int columns, in
                      const char *path, JemppErr *err) {
     Err e = { 0 };
     Image im = { 0 };
-    int rc =
-        image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 2, zoom, &e);
+    int rc = image_grid(&im, model_images(j, images, n), (Grid){ columns, 2, zoom }, &e);
     if (!rc && ends_with(path, ".webp")) rc = image_write_webp(&im, 1, 1, path, &e);
     else if (!rc) rc = image_write_png(&im, path, &e);
     image_free(&im);
@@ -268,7 +266,7 @@ char *jempp_preview(const Jempp *j, const float *images, int n, int columns, int
     Err e = { 0 };
     Image im = { 0 };
     char *text = NULL;
-    if (!image_grid(&im, images, n, j->net.spec.channels, j->net.spec.side, columns, 1, 1, &e))
+    if (!image_grid(&im, model_images(j, images, n), (Grid){ columns, 1, 1 }, &e))
         text = image_text(&im, width);
     image_free(&im);
     return text;

@@ -204,23 +204,24 @@ int image_columns(int n) {
     return columns;
 }
 
-int image_grid(Image *im, const float *x, int n, int c, int side, int cols, int gap, int zoom,
-               Err *err) {
+int image_grid(Image *im, FloatImages of, Grid grid, Err *err) {
     *im = (Image){ 0 };
-    const int across = cols < n ? cols : n, down = across > 0 ? (n - 1) / across + 1 : 0;
+    const int n = of.n, side = of.side, gap = grid.gap, zoom = grid.zoom;
+    const int across = grid.columns < n ? grid.columns : n,
+              down = across > 0 ? (n - 1) / across + 1 : 0;
     const double pitch = (double)side * zoom + gap;      // cannot overflow, whatever was asked for
     if (down < 1 || side < 1 || gap < 0 || zoom < 1 || across * pitch + gap > IMAGE_MAX_SIDE ||
         down * pitch + gap > IMAGE_MAX_SIDE)
         return err_set(err, ERR_ARG,
                        "a grid of %d pictures of side %d in %d columns, gap %d, zoom "
                        "%d: at most %d pixels wide and high",
-                       n, side, cols, gap, zoom, IMAGE_MAX_SIDE);
+                       n, side, grid.columns, gap, zoom, IMAGE_MAX_SIDE);
     const int cell = side * zoom + gap;
-    if (image_new(im, across * cell + gap, down * cell + gap, c, err)) return -1;
-    const size_t len = (size_t)c * (size_t)side * (size_t)side;
+    if (image_new(im, across * cell + gap, down * cell + gap, of.c, err)) return -1;
+    const size_t len = (size_t)of.c * (size_t)side * (size_t)side;
     for (int i = 0; i < n; i++)
-        grid_cell(im, x + (size_t)i * len, side, gap + i % across * cell, gap + i / across * cell,
-                  zoom);
+        grid_cell(im, of.x + (size_t)i * len, side, gap + i % across * cell,
+                  gap + i / across * cell, zoom);
     return 0;
 }
 

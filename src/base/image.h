@@ -7,6 +7,8 @@
 
 typedef struct { int w, h, c; uint8_t *p; } Image;      // c is 1 or 3; p: image_new, image_free
 
+typedef struct { const float *x; int n, c, side; } FloatImages;   // x[n][c][side][side] in [-1, 1]
+
 // A byte as the value in [-1, 1] that networks read.
 static inline float byte_to_pixel(uint8_t v) { return (float)v / 127.5f - 1; }
 
@@ -33,10 +35,10 @@ int  image_upright(Image *im, int orientation, Err *err);
 int  image_resize(Image *dst, const Image *src, int w, int h, Err *err);
 // Short side to `side`, then the centre square, as torchvision's Resize and CenterCrop.
 int  image_square(Image *dst, const Image *src, int side, Err *err);
-// n pictures x[n][c][side][side] in [-1, 1] (clamped, rounded) as a grid with `cols` columns and a
-// border of `gap` pixels, each enlarged `zoom` times.
-int  image_grid(Image *im, const float *x, int n, int c, int side, int cols, int gap, int zoom,
-                Err *err);
+// Images, clamped and rounded, as one picture with borders of `gap` pixels, each image enlarged
+// `zoom` times.
+typedef struct { int columns, gap, zoom; } Grid;
+int  image_grid(Image *im, FloatImages of, Grid grid, Err *err);
 int  image_columns(int n);                                   // of a grid that is about square
 // The picture as coloured half blocks for a terminal, at most `cols` wide; malloc'd, or NULL.
 char *image_text(const Image *im, int cols);

@@ -1,7 +1,6 @@
 // image_source.c - see image_source.h.
 #include "data/image_source.h"
 #include "base/file.h"
-#include "base/image.h"
 #include "base/md5.h"
 #include "base/npz.h"
 #include "base/text.h"
@@ -32,15 +31,14 @@ static void source_of_set(ImageSource *s, Set *set, const char *about) {
     *set = (Set){ 0 };
 }
 
-int source_of_floats(ImageSource *s, const float *x, size_t n, int c, int side, const char *about,
-                     Err *err) {
-    *s = (ImageSource){ .n = n, .c = c, .h = side, .w = side };
-    const size_t len = n * (size_t)c * plane(s);
+int source_of_floats(ImageSource *s, FloatImages of, const char *about, Err *err) {
+    *s = (ImageSource){ .n = (size_t)of.n, .c = of.c, .h = of.side, .w = of.side };
+    const size_t len = s->n * (size_t)of.c * plane(s);
     uint8_t *bytes = arena_alloc(&s->arena, len + 1, 1);
     snprintf(s->about, sizeof s->about, "%s", about);
     if (arena_ok(&s->arena, about, err)) return -1;
     for (size_t i = 0; i < len; i++) {
-        const float v = x[i] * 127.5f + 127.5f;               // NaN becomes 0
+        const float v = of.x[i] * 127.5f + 127.5f;               // NaN becomes 0
         bytes[i] = (uint8_t)(v > 255 ? 255 : v > 0 ? (int)(v + 0.5f) : 0);
     }
     s->x = bytes;

@@ -2,6 +2,7 @@
 // of pictures, an npz file, samples in memory. For what compares sets of images.
 #ifndef IMAGE_SOURCE_H
 #define IMAGE_SOURCE_H
+#include "base/image.h"
 #include "data/data.h"
 
 typedef struct {
@@ -19,9 +20,8 @@ typedef struct {
 // NAME: a set's training images; NAME:test: its test images; a folder with pictures of one size, or
 // with subfolders of such; FILE.npz with arr_0 [n][h][w][c] uint8.
 int  source_open(ImageSource *s, const char *name, const DataOpts *o, Err *err);
-// Copies images x [n][c][side][side] in [-1, 1], rounded to bytes.
-int  source_of_floats(ImageSource *s, const float *x, size_t n, int c, int side, const char *about,
-                      Err *err);
+// Copies images, rounded to bytes.
+int  source_of_floats(ImageSource *s, FloatImages of, const char *about, Err *err);
 // Images index[0 .. n) as three planes each, dst [n][3][h][w]: grey ones three times.
 int  source_read(const ImageSource *s, const uint32_t *index, size_t n, uint8_t *dst, Err *err);
 // A warning where these images are compared with images of another size.

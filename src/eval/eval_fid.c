@@ -176,7 +176,6 @@ static int nearest_page(const Samples *s, const Set *set, float *page) {
 }
 
 static int write_nearest(Samples *s, Err *err) {
-    const NetSpec *spec = &s->e->m->net.spec;
     const DataOpts o = eval_data_opts(s->e);
     char path[RUN_PATH], dir[RUN_PATH], file[96];
     Set set;
@@ -194,8 +193,8 @@ static int write_nearest(Samples *s, Err *err) {
     if (!rc) rc = dir_make_inside(dir, err);
     if (!rc) rc = path_join(path, sizeof path, s->e->dir, file, err);
     if (!rc)
-        rc = image_grid(&im, page, columns * (NEAREST + 1), spec->channels, spec->side, columns, 2,
-                        2, err);
+        rc = image_grid(&im, model_images(s->e->m, page, columns * (NEAREST + 1)),
+                        (Grid){ columns, 2, 2 }, err);
     if (!rc) rc = image_write_png(&im, path, err);
     image_free(&im);
     if (rc) return rc;
@@ -266,10 +265,9 @@ static void warn_of_bias(const Samples *s) {
 }
 
 static int compare(Samples *s, Err *err) {
-    const NetSpec *spec = &s->e->m->net.spec;
     ImageSource source;
     FeatureSet f = { 0 };
-    if (source_of_floats(&source, s->x, (size_t)s->n, spec->channels, spec->side,
+    if (source_of_floats(&source, model_images(s->e->m, s->x, s->n),
                          !strcmp(s->from, "buffer") ? "replay buffer" : "fresh chains", err))
         return -1;
     warn_of_bias(s);

@@ -37,12 +37,11 @@ static int draw(Sheets *s, const char *from, int by_class, int n, float *x, Err 
 }
 
 static int write_page(Sheets *s, const char *name, int n, int columns, Err *err) {
-    const NetSpec *spec = &s->e->m->net.spec;
     char path[RUN_PATH], file[96];
     Image im = { 0 };
     snprintf(file, sizeof file, "%s/%s", run_file(RUN_SHEETS), name);
     int rc = path_join(path, sizeof path, s->e->dir, file, err);
-    if (!rc) rc = image_grid(&im, s->page, n, spec->channels, spec->side, columns, 2, 2, err);
+    if (!rc) rc = image_grid(&im, model_images(s->e->m, s->page, n), (Grid){ columns, 2, 2 }, err);
     if (!rc) rc = image_write_png(&im, path, err);
     image_free(&im);
     if (rc) return rc;

@@ -38,16 +38,15 @@ static int open_buffer(ImageSource *s, const Comparison *c, const char *path, Er
     if (!m) return err_set(err, ERR_MEM, "out of memory for a model");
     strcpy(use.device, "ref");                                // nothing is computed with it
     int rc = model_open(m, &use, path, err);
-    const size_t n = rc ? 0 : (size_t)m->cfg.buffer;
+    const int n = rc ? 0 : m->cfg.buffer;
     if (!rc) {
-        x = malloc(n * tensor_len(&m->net.act[0]) * sizeof *x);
+        x = malloc((size_t)n * tensor_len(&m->net.act[0]) * sizeof *x);
         rc = x ? config_set(&use, "from", "buffer", "from", err)
                : err_set(err, ERR_MEM, "out of memory for the replay buffer");
     }
-    if (!rc) rc = model_sample(m, &use, NULL, (int)n, x, NULL, err);
-    snprintf(about, sizeof about, "%.500s, %zu image%s of the replay buffer", path, n,
-             plural((double)n));
-    if (!rc) rc = source_of_floats(s, x, n, m->net.spec.channels, m->net.spec.side, about, err);
+    if (!rc) rc = model_sample(m, &use, NULL, n, x, NULL, err);
+    snprintf(about, sizeof about, "%.500s, %d image%s of the replay buffer", path, n, plural(n));
+    if (!rc) rc = source_of_floats(s, model_images(m, x, n), about, err);
     free(x);
     model_close(m);
     free(m);

@@ -138,7 +138,9 @@ static int draw_grid(const TrainRun *r, Picture *p, Err *err) {
     int n;
     float *x = run_slots(t, SIDE * SIDE, &n, err);
     int rc = x ? run_sample_path(p->path, r->out, t->step, err) : -1;
-    if (!rc) rc = image_grid(&p->im, x, n, t->data.c, t->data.side, SIDE, 2, 2, err);
+    if (!rc)
+        rc = image_grid(&p->im, (FloatImages){ x, n, t->data.c, t->data.side },
+                        (Grid){ SIDE, 2, 2 }, err);
     free(x);
     return rc;
 }

@@ -57,7 +57,7 @@ static int buffer_images(const TrainRun *r, ImageSource *s, Err *err) {
     const Trainer *t = &r->t;
     int n;
     float *x = run_slots(t, IMAGES, &n, err);
-    const int rc = x ? source_of_floats(s, x, (size_t)n, t->data.c, t->data.side,
+    const int rc = x ? source_of_floats(s, (FloatImages){ x, n, t->data.c, t->data.side },
                                         "FID of the replay buffer", err)
                      : -1;
     free(x);

@@ -1,6 +1,7 @@
 // model.h - a trained model in use: classify, score, sample.
 #ifndef MODEL_H
 #define MODEL_H
+#include "base/image.h"
 #include "data/data.h"
 #include "jem/metrics.h"
 #include "jem/sample.h"
@@ -36,6 +37,10 @@ int  model_open_shared(Model *m, const Config *use, const char *path, Err *err);
 // A network with random weights instead of a file's, as the options describe it: for benchmarks.
 int  model_untrained(Model *m, const Config *use, Err *err);
 void model_close(Model *m);
+// n host images of the model's size.
+static inline FloatImages model_images(const Model *m, const float *x, int n) {
+    return (FloatImages){ x, n, m->net.spec.channels, m->net.spec.side };
+}
 int  model_has_buffer(const Model *m);             // it is a run's, with a replay buffer
 void sampler_free(Model *m);    // what sampling kept; the next call begins afresh
 // Logits [n][classes] of host images [n][dim] in [-1, 1].

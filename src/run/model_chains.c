@@ -136,7 +136,6 @@ static void to_floats(float *dst, const real *src, size_t n) {
 // A picture of the whole batch as it stands now.
 static int add_frame(Draw *d, Err *err) {
     const size_t n = (size_t)d->cfg.batch * tensor_len(&d->m->net.act[0]);
-    const NetSpec *spec = &d->m->net.spec;
     float *x = malloc(n * sizeof *x);
     Image *more = realloc(d->frame, (size_t)(d->n_frame + 1) * sizeof *more);
     if (more) d->frame = more;
@@ -144,8 +143,8 @@ static int add_frame(Draw *d, Err *err) {
     if (!rc) {
         d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, n * sizeof(real));
         to_floats(x, d->s->host, n);
-        rc = image_grid(&d->frame[d->n_frame], x, d->cfg.batch, spec->channels, spec->side,
-                        image_columns(d->cfg.batch), 1, d->cfg.zoom, err);
+        rc = image_grid(&d->frame[d->n_frame], model_images(d->m, x, d->cfg.batch),
+                        (Grid){ image_columns(d->cfg.batch), 1, d->cfg.zoom }, err);
         if (!rc) d->n_frame++;
     }
     free(x);

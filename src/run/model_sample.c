@@ -103,7 +103,7 @@ static int from_centres(Draw *d, int n, float *images, int *class_of, Err *err) 
     }
     if (have == n) return 0;
     return err_set(err, ERR_ARG, "found %d %smean%s, %d were requested", have,
-                   by_class ? "class " : "", plural((size_t)have), n);
+                   by_class ? "class " : "", plural(have), n);
 }
 
 typedef struct {

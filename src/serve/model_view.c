@@ -133,7 +133,7 @@ void put_prediction(const ModelView *v, JsonOut *j, const float *image, const fl
     json_open_array(j, "probabilities");
     for (int i = 0; i < C; i++) json_put_float(j, NULL, p[i]);
     json_close(j);
-    (void)picture_put(j, "input", image, 1, spec->channels, spec->side, 1, &err);
+    (void)picture_put(j, "input", model_images(m, image, 1), 1, &err);
 }
 
 int put_samples(ModelView *v, JsonOut *j, int n, const float *images, const int *class_of,
@@ -153,8 +153,7 @@ int put_samples(ModelView *v, JsonOut *j, int n, const float *images, const int 
         json_put_float(j, NULL, model_score(m, logits + (size_t)i * C, NULL));
     json_close(j);
     json_put_int(j, "columns", image_columns(n));
-    if (!rc)
-        rc = picture_put(j, "image", images, n, spec->channels, spec->side, image_columns(n), err);
+    if (!rc) rc = picture_put(j, "image", model_images(m, images, n), image_columns(n), err);
     free(logits);
     return rc;
 }

@@ -80,13 +80,12 @@ int picture_input(float *image, const uint8_t *data, size_t n, int c, int side,
     return 0;
 }
 
-int picture_put(JsonOut *j, const char *key, const float *images, int n, int c, int side,
-                int columns, Err *err) {
+int picture_put(JsonOut *j, const char *key, FloatImages images, int columns, Err *err) {
     Image im;
     char *png;
     size_t size;
     TextOut out;
-    if (image_grid(&im, images, n, c, side, columns, 0, 1, err)) return -1;
+    if (image_grid(&im, images, (Grid){ .columns = columns, .zoom = 1 }, err)) return -1;
     const int failed = image_encode_png(&im, &png, &size, err);
     image_free(&im);
     if (failed) return -1;

@@ -12,7 +12,6 @@ typedef struct { double rotate, noise; } PictureChange;     // degrees; sd as a 
 // image: [c][side][side] in [-1, 1]. A picture of over 50 million pixels is refused.
 int  picture_input(float *image, const uint8_t *data, size_t n, int c, int side,
                    PictureChange change, Err *err);
-// n images as a grid, a PNG in a data: address.
-int  picture_put(JsonOut *j, const char *key, const float *images, int n, int c, int side,
-                 int columns, Err *err);
+// Images as a grid, a PNG in a data: address.
+int  picture_put(JsonOut *j, const char *key, FloatImages images, int columns, Err *err);
 #endif
