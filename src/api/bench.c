@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text_out.h"
+#include "jem/metrics.h"
 #include "run/train_bench.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,15 +49,6 @@ typedef struct {
 } Bench;
 
 // ---- a stopwatch --------------------------------------------------------------------------
-
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *sorted, int n) {
-    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-}
 
 typedef void Work(Bench *b, int i);
 
@@ -264,8 +256,8 @@ static int measure_iterations(Bench *b, const Events *ev, Err *err) {
     if (rc) comm_quiet(comm, err);
     comm_close(comm);
     if (rc) return -1;
-    qsort(b->ms, (size_t)b->n, sizeof *b->ms, ascending);
-    qsort(b->cpu_ms, (size_t)b->n, sizeof *b->cpu_ms, ascending);
+    sort_numbers(b->ms, (size_t)b->n);
+    sort_numbers(b->cpu_ms, (size_t)b->n);
     return 0;
 }
 
@@ -301,7 +293,7 @@ static char *as_text(const Bench *b, Err *err) {
     TextOut out;
     if (text_open(&out, "a text", err)) return NULL;
     FILE *f = out.f;
-    const double ms = median(b->ms, b->n);
+    const double ms = median(b->ms, (size_t)b->n);
     char px[32], sam[32] = "", whole[96];
     config_value(b->c, config_row("px"), px, sizeof px);
     if (b->c->sam > 0 && b->c->sam_images)
@@ -355,11 +347,11 @@ static char *as_json(const Bench *b, Err *err) {
     json_open_object(&j, "passes");
     for (int i = 0; i < N_DIR; i++) put_cell(&j, PASS_KEY[i], &b->whole[i], "gflops");
     json_close(&j);
-    json_put_double(&j, "iteration_ms", median(b->ms, b->n));
+    json_put_double(&j, "iteration_ms", median(b->ms, (size_t)b->n));
     json_put_double(&j, "iteration_min_ms", b->ms[0]);
-    json_put_double(&j, "iteration_cpu_ms", median(b->cpu_ms, b->n));
+    json_put_double(&j, "iteration_cpu_ms", median(b->cpu_ms, (size_t)b->n));
     json_put_int(&j, "iterations", b->n);
-    json_put_double(&j, "iteration_gflops", iteration_flop(b) / median(b->ms, b->n) * 1e-6);
+    json_put_double(&j, "iteration_gflops", iteration_flop(b) / median(b->ms, (size_t)b->n) * 1e-6);
     json_close(&j);
     return json_finish(&j, NULL, err);
 }

@@ -16,11 +16,6 @@ typedef struct {                     // of one size, in ms
     int    calls;
 } Timing;
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // At least 5 calls and half a second of them.
 static int time_calls(Model *m, const float *images, int n, float *logits, Timing *t,
                       const Events *ev, Err *err) {
@@ -33,8 +28,8 @@ static int time_calls(Model *m, const float *images, int n, float *logits, Timin
         ms[i] = 1e3 * (now_seconds() - start);
         total += ms[i];
     }
-    qsort(ms, (size_t)i, sizeof *ms, ascending);
-    *t = (Timing){ i % 2 ? ms[i / 2] : (ms[i / 2 - 1] + ms[i / 2]) / 2, ms[0], i };
+    sort_numbers(ms, (size_t)i);
+    *t = (Timing){ median(ms, (size_t)i), ms[0], i };
     return 0;
 }
 

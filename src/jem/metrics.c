@@ -23,6 +23,12 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+void sort_numbers(double *v, size_t n) { qsort(v, n, sizeof *v, by_value); }
+
+double median(const double *sorted, size_t n) {
+    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
 // ---- classification -----------------------------------------------------------------------------
 
 // The bin (b/20, (b+1)/20] that holds p; by its edges, because p * 20 may round over one.
@@ -90,7 +96,7 @@ int scores_of(Scores *s, const float *logits, const int *y, size_t n, int classe
                                           (double)s->bin[b].count);
         for (int c = 0; c < classes; c++)
             s->classwise += mean_gap(by_class + (size_t)c * ECE_BINS, n) / classes;
-        qsort(lse, n, sizeof *lse, by_value);
+        sort_numbers(lse, n);
         s->threshold = lse[(n - 1) / 20];
         for (size_t k = 0; k < N_PERCENTILE; k++)
             s->percentile[k] = (float)lse[(n - 1) * k / (N_PERCENTILE - 1)];
@@ -179,8 +185,8 @@ static void histograms(Detection *d, const double *in, size_t n_in, const double
 
 void detect(Detection *d, double *in, size_t n_in, double *out, size_t n_out) {
     memset(d, 0, sizeof *d);
-    qsort(in, n_in, sizeof *in, by_value);
-    qsort(out, n_out, sizeof *out, by_value);
+    sort_numbers(in, n_in);
+    sort_numbers(out, n_out);
     const double ni = (double)n_in, no = (double)n_out;
     Above was = { 0 }, now = { 0 };
     double last = 0;

@@ -20,6 +20,8 @@ typedef struct {
     Bin    bin[ECE_BINS];                   // by max p(y|x)
 } Scores;
 
+void   sort_numbers(double *v, size_t n);   // ascending
+double median(const double *sorted, size_t n);
 double logsumexp(const float *z, int n);
 int    argmax(const float *z, int n);       // of equal ones the first
 // Of logits [n][classes] divided by `temperature` (1: as they are).
