@@ -20,7 +20,12 @@ typedef struct {
     int      n_frame;
 } Draw;
 
-// n images from the ends of fresh chains, or from their starts, and the classes that they were
-// started as, or -1.
-int draw_chains(Draw *d, int n, float *images, int *class_of, Err *err);
+typedef struct {                // the images that are drawn
+    int    n;
+    float *x;                   // [n][dim]
+    int   *cls;                 // [n]: the class of each, or -1
+} Drawn;
+
+// From the ends of fresh chains, or from their starts; their classes are those of the starts.
+int draw_chains(Draw *d, const Drawn *to, Err *err);
 #endif

@@ -268,9 +268,9 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
            show_frame(d, d->s->anneal.steps, d->s->anneal.steps, cls, err) || dev_check(dev, err);
 }
 
-static int run_batches(Draw *d, int n, float *images, int *class_of, Err *err) {
+static int run_batches(Draw *d, const Drawn *to, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
-    const int B = d->cfg.batch,
+    const int n = to->n, B = d->cfg.batch,
               known = d->s->starts.n_group > 1 || d->cfg.classes[0] || d->cfg.conditional;
     // Ranks share out whole batches; where only some classes are wanted, each draws all.
     Comm *comm = d->n_wanted == d->m->net.spec.classes ? d->m->comm : NULL;
@@ -285,25 +285,24 @@ static int run_batches(Draw *d, int n, float *images, int *class_of, Err *err) {
         d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, (size_t)B * dim * sizeof(real));
         for (int i = 0; i < B && have < end; i++) {
             if (!d->wanted[cls[i]]) continue;
-            to_floats(images + (size_t)have * dim, d->s->host + (size_t)i * dim, dim);
-            class_of[have++] = known ? cls[i] : -1;
+            to_floats(to->x + (size_t)have * dim, d->s->host + (size_t)i * dim, dim);
+            to->cls[have++] = known ? cls[i] : -1;
         }
         tell_progress(d->ev, (uint64_t)have, (uint64_t)n, "images", "");
     }
     free(cls);
     if (comm_agree(d->m->comm, rc, err)) return -1;
-    comm_join(comm, images, n, B, dim * sizeof *images);
-    comm_join(comm, class_of, n, B, sizeof *class_of);
+    comm_join(comm, to->x, n, B, dim * sizeof *to->x);
+    comm_join(comm, to->cls, n, B, sizeof *to->cls);
     rc = comm_check(comm, err);
     if (!rc && d->cfg.animation[0] && !comm_rank(d->m->comm))
         rc = image_write_webp(d->frame, d->n_frame, 80, d->cfg.animation, err);
     return rc;
 }
 
-int draw_chains(Draw *d, int n, float *images, int *class_of, Err *err) {
+int draw_chains(Draw *d, const Drawn *to, Err *err) {
     // all fail where one has no memory for it, instead of waiting for its images
-    return comm_agree(d->m->comm, sampler_open(d, err), err) ||
-           run_batches(d, n, images, class_of, err);
+    return comm_agree(d->m->comm, sampler_open(d, err), err) || run_batches(d, to, err);
 }
 
 Anneal model_chains(const Model *m) { return m->sampler ? m->sampler->anneal : (Anneal){ 0 }; }

@@ -5,7 +5,6 @@
 #include "jem/metrics.h"
 #include "run/draw.h"
 #include "run/model_file.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,7 +56,7 @@ static int buffer_batch(Draw *d, Buffer *b, size_t at, int m, Err *err) {
     return stopped(d->ev, err);
 }
 
-static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
+static int from_buffer(Draw *d, const Drawn *to, Err *err) {
     char last[RUN_PATH];
     const char *path = d->m->run[0] ? last : d->m->path;
     const size_t dim = tensor_len(&d->m->net.act[0]);
@@ -70,40 +69,40 @@ static int from_buffer(Draw *d, int n, float *images, int *class_of, Err *err) {
     b.logits = arena_alloc(&b.arena, B * (size_t)d->m->net.spec.classes, sizeof *b.logits);
     b.cls = arena_alloc(&b.arena, B, sizeof *b.cls);
     int rc = arena_ok(&b.arena, "samples", err), have = 0;
-    for (size_t i = 0; !rc && i < b.slots && have < n; i += B) {
+    for (size_t i = 0; !rc && i < b.slots && have < to->n; i += B) {
         const int m = (int)(b.slots - i < B ? b.slots - i : B);
         rc = buffer_batch(d, &b, i, m, err);
-        for (int k = 0; !rc && k < m && have < n; k++) {
+        for (int k = 0; !rc && k < m && have < to->n; k++) {
             if (b.cls[k] >= 0 && !d->wanted[b.cls[k]]) continue;
-            memcpy(images + (size_t)have * dim, b.x + (size_t)k * dim, dim * sizeof *images);
-            class_of[have++] = b.cls[k];
+            memcpy(to->x + (size_t)have * dim, b.x + (size_t)k * dim, dim * sizeof *to->x);
+            to->cls[have++] = b.cls[k];
         }
     }
     arena_free(&b.arena);
     free(b.all);
-    if (!rc && have < n)
+    if (!rc && have < to->n)
         rc = err_set(err, ERR_ARG, "%s: the replay buffer has %d image%s%s, %d were requested",
                      path, have, plural(have),
-                     d->n_wanted < d->m->net.spec.classes ? " of --class" : "", n);
+                     d->n_wanted < d->m->net.spec.classes ? " of --class" : "", to->n);
     return rc;
 }
 
 // One Gaussian for all classes has one mean, of none of them.
-static int from_centres(Draw *d, int n, float *images, int *class_of, Err *err) {
+static int from_centres(Draw *d, const Drawn *to, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
     const int groups = d->m->starts.n_group, by_class = groups == d->m->net.spec.classes;
     int have = 0;
     if (!d->m->starts.mean)
         return err_set(err, ERR_DATA, "%s: contains no class means", d->m->path);
-    for (int c = 0; c < groups && have < n; c++) {
+    for (int c = 0; c < groups && have < to->n; c++) {
         if (by_class && !d->wanted[c]) continue;
-        memcpy(images + (size_t)have * dim, d->m->starts.mean + (size_t)c * dim,
-               dim * sizeof *images);
-        class_of[have++] = by_class ? c : -1;
+        memcpy(to->x + (size_t)have * dim, d->m->starts.mean + (size_t)c * dim,
+               dim * sizeof *to->x);
+        to->cls[have++] = by_class ? c : -1;
     }
-    if (have == n) return 0;
+    if (have == to->n) return 0;
     return err_set(err, ERR_ARG, "found %d %smean%s, %d were requested", have,
-                   by_class ? "class " : "", plural(have), n);
+                   by_class ? "class " : "", plural(have), to->n);
 }
 
 typedef struct {
@@ -116,28 +115,26 @@ static int by_score(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-// Keeps the n highest (or lowest) of `drawn` by log p(x) or p(y|x), y being what it was started as
-// or looks like.
-static int rank(Draw *d, int drawn, const float *all, const int *cls, int n, float *images,
-                int *class_of, Err *err) {
+// Keeps the highest (or lowest) of `all` by log p(x) or p(y|x), y being what it was started as or
+// looks like.
+static int keep_ranked(Draw *d, const Drawn *all, const Drawn *to, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]);
     const int C = d->m->net.spec.classes;
-    float *logits = malloc((size_t)drawn * (size_t)C * sizeof *logits);
-    Ranked *r = malloc((size_t)drawn * sizeof *r);
-    int rc = logits && r ? model_logits(d->m, all, drawn, logits, err)
+    float *logits = malloc((size_t)all->n * (size_t)C * sizeof *logits);
+    Ranked *r = malloc((size_t)all->n * sizeof *r);
+    int rc = logits && r ? model_logits(d->m, all->x, all->n, logits, err)
                          : err_set(err, ERR_MEM, "out of memory for samples");
-    for (int i = 0; !rc && i < drawn; i++) {
+    for (int i = 0; !rc && i < all->n; i++) {
         const float *z = logits + (size_t)i * (size_t)C;
         const double lse = logsumexp(z, C);
-        double top = (double)z[cls[i] >= 0 ? cls[i] : 0];
-        for (int c = 0; cls[i] < 0 && c < C; c++) top = fmax(top, (double)z[c]);
-        r[i] = (Ranked){ d->cfg.by == BY_PX ? lse : top - lse, i };
+        const int cls = all->cls[i] >= 0 ? all->cls[i] : argmax(z, C);
+        r[i] = (Ranked){ d->cfg.by == BY_PX ? lse : (double)z[cls] - lse, i };
     }
-    if (!rc) qsort(r, (size_t)drawn, sizeof *r, by_score);
-    for (int i = 0; !rc && i < n; i++) {
-        const int at = r[d->cfg.worst ? drawn - 1 - i : i].at;
-        memcpy(images + (size_t)i * dim, all + (size_t)at * dim, dim * sizeof *images);
-        class_of[i] = cls[at];
+    if (!rc) qsort(r, (size_t)all->n, sizeof *r, by_score);
+    for (int i = 0; !rc && i < to->n; i++) {
+        const int at = r[d->cfg.worst ? all->n - 1 - i : i].at;
+        memcpy(to->x + (size_t)i * dim, all->x + (size_t)at * dim, dim * sizeof *to->x);
+        to->cls[i] = all->cls[at];
     }
     free(logits);
     free(r);
@@ -155,27 +152,27 @@ static int options_of(Draw *d, const Config *use, Err *err) {
     return d->n_wanted < 0 ? -1 : 0;
 }
 
-static int draw(Draw *d, int n, float *images, int *class_of, Err *err) {
+static int draw(Draw *d, const Drawn *to, Err *err) {
     switch (d->cfg.from) {
-    case FROM_BUFFER:  return from_buffer(d, n, images, class_of, err);
-    case FROM_CENTRES: return from_centres(d, n, images, class_of, err);
-    default:           return draw_chains(d, n, images, class_of, err);
+    case FROM_BUFFER:  return from_buffer(d, to, err);
+    case FROM_CENTRES: return from_centres(d, to, err);
+    default:           return draw_chains(d, to, err);
     }
 }
 
-// Draws --count images and keeps the n best or worst.
-static int draw_and_rank(Draw *d, int n, float *images, int *class_of, Err *err) {
-    const int drawn = d->cfg.count;
-    if (drawn < n)
-        return err_set(err, ERR_ARG, "--count %d: expected at least %d, the number to keep", drawn,
-                       n);
-    float *all = malloc((size_t)drawn * tensor_len(&d->m->net.act[0]) * sizeof *all);
-    int *cls = malloc((size_t)drawn * sizeof *cls);
-    int rc = all && cls ? draw(d, drawn, all, cls, err)
-                        : err_set(err, ERR_MEM, "out of memory for %d samples", drawn);
-    if (!rc) rc = rank(d, drawn, all, cls, n, images, class_of, err);
-    free(all);
-    free(cls);
+// Draws --count images and keeps the best or worst.
+static int draw_and_rank(Draw *d, const Drawn *to, Err *err) {
+    Drawn all = { .n = d->cfg.count };
+    if (all.n < to->n)
+        return err_set(err, ERR_ARG, "--count %d: expected at least %d, the number to keep", all.n,
+                       to->n);
+    all.x = malloc((size_t)all.n * tensor_len(&d->m->net.act[0]) * sizeof *all.x);
+    all.cls = malloc((size_t)all.n * sizeof *all.cls);
+    int rc = all.x && all.cls ? draw(d, &all, err)
+                              : err_set(err, ERR_MEM, "out of memory for %d samples", all.n);
+    if (!rc) rc = keep_ranked(d, &all, to, err);
+    free(all.x);
+    free(all.cls);
     return rc;
 }
 
@@ -211,9 +208,8 @@ int model_sample_watched(Model *m, const Config *use, const Events *ev, const Ch
         d->ev = m->dev.events = ev;
         rc = options_of(d, use, err) || watch_chains(d, watch, n, err);
     }
-    if (!rc)
-        rc = d->cfg.best || d->cfg.worst ? draw_and_rank(d, n, images, cls, err)
-                                         : draw(d, n, images, cls, err);
+    const Drawn to = { n, images, cls };
+    if (!rc) rc = (d->cfg.best || d->cfg.worst ? draw_and_rank : draw)(d, &to, err);
     if (rc && err) comm_quiet(m->comm, err);
     m->dev.events = NULL;
     if (d) draw_free(d);
