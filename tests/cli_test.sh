@@ -55,6 +55,10 @@ expect 1 'cifar10.png: is a PNG picture, expected lines of the form option = val
 head -c 99 /dev/zero >zero.conf
 expect 1 'zero.conf: is a binary file, expected lines of the form option = value' train --config zero.conf
 expect 1 '.: is a folder, expected lines of the form option = value' train --config .
+printf '\357\273\277steps = 3\r\nlr = x\r\n' >windows.conf       # with a byte-order mark
+expect 2 "windows.conf, line 2: lr: found 'x', expected a number" train --config windows.conf
+printf '= 3\n' >nameless.conf
+expect 2 "nameless.conf, line 1: found '= 3', expected option = value" train --config nameless.conf
 printf 'steps = 3\nsteps = 4\n' >twice.conf
 expect 2 'twice.conf, line 2: steps: already given on line 1' train --config twice.conf
 expect 2 'model ' info --model resnet-50
@@ -240,6 +244,7 @@ expect 1 'all.npz: colour images of 16 x 16, the model takes colour images of 32
 expect 2 'all.npz: colour images of 16 x 16, the model takes colour images of 32 x 32' predict "$cifar" all.npz --out x.csv
 expect 2 '--side: the network is that of run; leave it out' info run --side 8
 expect 2 '--out x.html: for the page; --tensorboard writes to the run folder' report run --tensorboard --out x.html
+expect 2 '--json and --out: expected one of them; --out FILE.jsonl writes JSON' predict run grid.png --json --out x.csv
 printf x >a.byte
 expect 1 'a.byte: 1 byte, expected a PNG, JPEG or WebP file' predict run a.byte
 cp grid.png liar.npz
@@ -386,6 +391,7 @@ expect 2 "--tasks: found 'frob'" eval run --tasks acc,frob
 expect 0 'task fid left out: no weights' eval run --tasks acc,fid
 expect 2 'no such image set' eval run --tasks ood --ood frobnicate
 expect 2 'no such folder' eval run --tasks ood --ood folder:nosuch
+expect 2 "--ood: found 'uniform,', an empty name in it" eval run --tasks ood --ood uniform,
 mkdir empty
 expect 1 'no PNG, JPEG or WebP picture' eval run --tasks ood --ood folder:empty
 head -c 3073 /dev/zero >black.bin

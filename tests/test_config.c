@@ -180,7 +180,7 @@ static void what_is_wrong_is_named_with_its_line(void **state) {
     refused_text("device = gpu\n", "device", "auto|cpu|cuda|ref");
     refused_text("clamp = maybe\n", "clamp", "on or off");
     refused_text("steps 5\n", "line 1", "option = value");
-    refused_text("= 5\n", "line 1", "no such option");
+    refused_text("= 5\n", "line 1", "expected option = value");
     refused_text("seed = 9007199254740992\n", "seed", "9007199254740991");
 }
 
@@ -420,6 +420,7 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("batch = 1\n", "norm = none");
     unfit("epochs = 0\n", "expected one of them");
     unfit("resume = on\n", "--out RUN");
+    unfit("from = buffer\nanimation = a.webp\n", "shows fresh chains");
     unfit("best = 3\nworst = 3\n", "one of them");
     unfit("model = resnet\n", "wrn-DEPTH-WIDTH");
     unfit("decay-at = 2/3,1/3\n", "rising");

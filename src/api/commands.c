@@ -60,6 +60,7 @@ static const OptNote PREDICT_NOTES[] = {
       "no file; a table is printed" },
     { "data-dir", "folder to search first for image sets", NULL },
     { "seed", "seed of the images of shapes, and of the test split of folder:", NULL },
+    { "json", "print a JSON array instead of a table (with --out: a name that ends in .jsonl)", NULL },
     { "force", "replace a file that is not a file of scores", NULL },
     { 0 },
 };
@@ -115,6 +116,7 @@ static const OptNote DATA_NOTES[] = {
       "JEMPP_DATA, else ~/.local/share/jempp" },
     { "side", "folder: and shapes: width and height of the images in pixels", "32" },
     { "channels", "folder: 1 grey or 3 colour", "3" },
+    { "json", "JSON instead of text, for data list", NULL },
     { 0 },
 };
 

@@ -210,7 +210,11 @@ static int predict_to_file(Jempp *j, const JemppOptions *o, const char *out) {
 
 static int predict(Jempp *j, const JemppOptions *o) {
     char out[512];
-    if (!jempp_get(o, "out", out, sizeof out) && out[0]) return predict_to_file(j, o, out);
+    const int to_file = !jempp_get(o, "out", out, sizeof out) && out[0];
+    if (to_file && cli_int(o, "json"))
+        return cli_fail(&(JemppErr){ JEMPP_ERR_ARG, "--json and --out: expected one of them; "
+                                                    "--out FILE.jsonl writes JSON" });
+    if (to_file) return predict_to_file(j, o, out);
     Job job = { .j = j, .json = cli_int(o, "json"), .file_width = 4, .class_width = 14 };
     for (int i = 1; i < jempp_n_files(o); i++) {            // a folder's files have longer names
         const int more = is_picture(jempp_file(o, i)) || !strcmp(jempp_file(o, i), "-") ? 0 : 16;

@@ -98,6 +98,8 @@ int config_check(const Config *c, Err *err) {
     if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");
     if (c->best && c->worst)
         return err_set(err, ERR_ARG, "--best and --worst: expected one of them");
+    if (c->animation[0] && c->from != FROM_FRESH)
+        return err_set(err, ERR_ARG, "--animation: shows fresh chains, expected --from fresh");
     if (config_fractions(c->decay_at, at, MAX_DROPS, err) < 0) return -1;
     return check_length(c, err) || check_chains(c, err) || check_objective(c, err);
 }

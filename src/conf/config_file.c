@@ -37,7 +37,7 @@ static int read_line(Config *c, Reading *r, char *line, Err *err) {
     char where[768];
     char *name = trimmed(line), *equals = strchr(name, '=');
     if (!*name || *name == '#') return 0;
-    if (!equals)
+    if (!equals || equals == name)
         return err_set(err, ERR_ARG, "%s, line %d: found '%.*s', expected option = value", r->where,
                        r->line, text_whole(name, 100), name);
     *equals = 0;
@@ -63,7 +63,8 @@ static int read_text(Config *c, const char *text, size_t n, const char *where, i
     Reading r = { .where = where, .stored = stored };
     if (n > MAX_FILE)
         return err_set(err, ERR_ARG, "%s: %zu bytes, expected at most %d", where, n, (int)MAX_FILE);
-    for (size_t at = 0; at < n;) {
+    const size_t mark = n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;     // of UTF-8
+    for (size_t at = mark; at < n;) {
         char line[MAX_LINE + 1];
         const char *end = memchr(text + at, '\n', n - at);
         const size_t len = end ? (size_t)(end - text) - at : n - at;

@@ -186,7 +186,7 @@ const OptRow config_rows[] = {
       "decay of the exponential moving average of the weights, per step; 0: no average" },
     { "sam", T_NUM, AT(sam), "0", 0, 100, NULL, TRAIN | BENCH | MAY_CHANGE, "optimisation",
       "radius of sharpness-aware minimisation (adaptive SAM; published: 2), which computes each "
-      "gradient twice; 0: off, and --sam-from and --sam-images have no effect" },
+      "gradient twice; 0: off" },
     { "sam-from", T_NUM, AT(sam_from), "0", 0, 1, NULL, TRAIN | MAY_CHANGE, "optimisation",
       "start of sharpness-aware minimisation, as a fraction of the run" },
     { "sam-images", T_INT, AT(sam_images), "0", 0, 100000, NULL, TRAIN | BENCH | MAY_CHANGE,
@@ -227,7 +227,7 @@ const OptRow config_rows[] = {
       "divergence", "minutes between checkpoints; 0: after each epoch only" },
 
     { "tasks", T_TEXT, AT(tasks), "acc,ece,ood,attack,samples,speed", 0, 0, "NAME,...", EVAL,
-      "evaluation", "tasks to run" },
+      "evaluation", "tasks to run: acc, ece, ood, attack, samples, speed, fid" },
     { "split", T_CHOICE, AT(split), "test", 0, 0, "test|valid", EVAL, "evaluation",
       "the test images, or the run's validation images (to choose settings on)" },
     { "limit", T_INT, AT(limit), "0", 0, 100000000, NULL, EVAL, "evaluation",

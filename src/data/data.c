@@ -131,7 +131,8 @@ static int user_folder(char dst[MAX_PATH], Err *err) {
     if (xdg && *xdg) return path_join(dst, MAX_PATH, xdg, "jempp", err);
     if (home && *home) return path_join(dst, MAX_PATH, home, ".local/share/jempp", err);
     return err_set(err, ERR_ARG,
-                   "no data folder: neither JEMPP_DATA nor XDG_DATA_HOME nor HOME is set");
+                   "no data folder: neither JEMPP_DATA nor XDG_DATA_HOME nor HOME is set; "
+                   "--data-dir DIR names one");
 }
 
 int data_home(char dst[MAX_PATH], Err *err) {

@@ -46,6 +46,8 @@ static int names_of_ood(const Evaluation *e, OodNames *to, Err *err) {
     if (!to->list[0]) ood_names(to->name, &e->test, eval_data_opts(e).dir);
     for (char *name; to->list[0] && (name = strsep(&at, ","));) {
         if (n == MAX_OOD) return err_set(err, ERR_ARG, "--ood: more than %d sets", (int)MAX_OOD);
+        if (!name[0])
+            return err_set(err, ERR_ARG, "--ood: found '%s', an empty name in it", e->use->ood);
         to->name[n++] = name;
     }
     return 0;

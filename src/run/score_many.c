@@ -9,8 +9,10 @@
 #include "data/formats.h"
 #include "data/image_source.h"
 #include "data/run_data.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {                     // where images come from
     size_t       n;
@@ -80,7 +82,10 @@ static int open_source(Source *s, const Model *m, const char *const *name, int n
                        "for standard input",
                        *name, file_kind(*name));
     else if (strpbrk(*name, "./") && !strchr(*name, ':'))
-        return err_set(err, ERR_IO, "%s: no such file or folder", *name);
+        return err_set(err, ERR_IO, "%s: %s", *name,
+                       access(*name, F_OK) && errno != ENOENT && errno != ENOTDIR
+                           ? strerror(errno)
+                           : "no such file or folder");
     else
         return err_set(err, ERR_IO, "%s: no such file, folder or image set; sets are %s", *name,
                        set_names);
