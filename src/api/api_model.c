@@ -153,6 +153,10 @@ char *jempp_predictions_json(const JemppPrediction *p, int n, JemppErr *err) {
     return text;
 }
 
+static const char *const *names_from(const JemppOptions *o, int first) {
+    return o->file ? (const char *const *)o->file + first : NULL;
+}
+
 int jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
                         JemppPredicted *result, JemppErr *err) {
     DECIMAL_POINT;
@@ -163,9 +167,10 @@ int jempp_predict_files(Jempp *j, const JemppOptions *o, const JemppEvents *ev,
     *result = (JemppPredicted){ 0 };
     if (jempp_check_files(o, err)) return -1;
     int rc = output_scores(c->out, c->force, &e);
-    if (!rc)
-        rc = score_many(j, c, (const char *const *)o->file + 1, o->n_file - 1, c->out, &events, &r,
-                        &e);
+    const ScoreJob job = {
+        .name = names_from(o, 1), .n = o->n_file - 1, .strict = c->strict, .out = c->out
+    };
+    if (!rc) rc = score_many(j, &job, &events, &r, &e);
     *result = (JemppPredicted){ r.images, r.unreadable, r.stopped, r.total };
     return rc ? api_fail(err, &e) : 0;
 }
@@ -201,9 +206,10 @@ int jempp_predict_each(Jempp *j, const JemppOptions *o, int from, int n, const J
     }
     EachRow each = { j, malloc((size_t)j->net.spec.classes * sizeof(float)), on, ctx };
     int rc = each.room ? 0 : err_set(&e, ERR_MEM, "out of memory for predictions");
-    if (!rc)
-        rc = score_each(j, &o->cfg, (const char *const *)o->file + from, n, on_row, &each, &events,
-                        &r, &e);
+    const ScoreJob job = {
+        .name = names_from(o, from), .n = n, .strict = o->cfg.strict, .on = on_row, .ctx = &each
+    };
+    if (!rc) rc = score_many(j, &job, &events, &r, &e);
     free(each.room);
     *result = (JemppPredicted){ r.images, r.unreadable, r.stopped, r.total };
     return rc ? api_fail(err, &e) : 0;

@@ -24,7 +24,7 @@ typedef struct {                     // where images come from
 
 typedef struct {
     Model        *m;
-    int           strict;
+    const ScoreJob *job;
     const Events *ev;
     Source       *source;
     int           n_source;
@@ -35,12 +35,13 @@ typedef struct {
     uint8_t      *bytes;             // [batch][dim]
     float        *x, *logits;        // [batch][dim], [batch][classes]: those that could be read
     Err          *why;               // [batch]: of those that could not
-    OnScore      *on;                // gets the rows, and ctx; or NULL: they go to ...
-    void         *ctx;
-    ScoreFile     file;              // ... this one
+    ScoreFile     file;              // gets the rows, with job->out
     int           at_once;           // images in the next batch
     ScoredMany   *result;
 } Bulk;
+
+// Whether someone waits for each row.
+static int is_live(const Bulk *b) { return !b->job->out; }
 
 // ---- sources --------------------------------------------------------------------------------
 
@@ -130,14 +131,15 @@ static int load_batch(Bulk *b, const Source *s, size_t from, int n, Err *err) {
     else memset(b->why, 0, (size_t)n * sizeof *b->why);
     if (b->result->stopped) return 0;
     for (int i = 0; i < n; i++) {
-        if (b->why[i].kind && b->strict) return err_set(err, b->why[i].kind, "%s", b->why[i].msg);
+        if (b->why[i].kind && b->job->strict)
+            return err_set(err, b->why[i].kind, "%s", b->why[i].msg);
         if (b->why[i].kind) continue;
         float *x = b->x + (size_t)readable++ * dim;
         for (size_t k = 0; k < dim; k++) x[k] = byte_to_pixel(bytes[(size_t)i * dim + k]);
     }
     if (!readable) return 0;
-    return b->on ? model_logits(b->m, b->x, readable, b->logits, err)
-                 : scorer_images(&b->scorer, b->x, readable, b->logits, err);
+    return is_live(b) ? model_logits(b->m, b->x, readable, b->logits, err)
+                      : scorer_images(&b->scorer, b->x, readable, b->logits, err);
 }
 
 static void add_rows(Bulk *b, const Source *s, size_t from, int n) {
@@ -148,7 +150,7 @@ static void add_rows(Bulk *b, const Source *s, size_t from, int n) {
         row.label = s->path ? label_of(b->m, row.file) : s->images.y ? s->images.y[at] : -1;
         if (b->why[i].kind) row.error = b->why[i].msg;
         else row.logits = logits, logits += b->m->net.spec.classes;
-        if (b->on) b->on(b->ctx, &row);
+        if (is_live(b)) b->job->on(b->job->ctx, &row);
         else score_file_add(&b->file, &row);
         b->result->images++;
         b->result->unreadable += b->why[i].kind != ERR_NONE;
@@ -164,9 +166,9 @@ static int score_source(Bulk *b, const Source *s, Err *err) {
         if (load_batch(b, s, i, n, err)) return -1;
         if (b->result->stopped) break;
         add_rows(b, s, i, n);
-        if (!b->on && score_file_failed(&b->file, err)) return -1;
+        if (!is_live(b) && score_file_failed(&b->file, err)) return -1;
         i += (size_t)n;
-        if (!b->on) tell_progress(b->ev, b->result->images, b->total, "images", "");
+        if (!is_live(b)) tell_progress(b->ev, b->result->images, b->total, "images", "");
         if (2 * b->at_once <= b->batch && now_seconds() - start < 0.2) b->at_once *= 2;
         b->result->stopped = b->result->images < b->total && stop_asked(b->ev);
     }
@@ -175,9 +177,11 @@ static int score_source(Bulk *b, const Source *s, Err *err) {
 
 // ---- all of it ------------------------------------------------------------------------------
 
-static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
+static int bulk_open(Bulk *b, Err *err) {
     enum { FIRST = 8, MOST = 64 };                          // images of batches that grow
     const size_t dim = tensor_len(&b->m->net.act[0]);
+    const char *const *name = b->job->name;
+    const int n_name = b->job->n;
     b->source = calloc((size_t)n_name + 1, sizeof *b->source);
     if (!b->source) return err_set(err, ERR_MEM, "out of memory for names");
     for (int i = 0, taken; i < n_name; i += taken) {
@@ -185,15 +189,15 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
         s->name = name[i];
         taken = open_source(s, b->m, name + i, n_name - i, b->ev, err);
         if (taken < 0) return -1;
-        if (!s->path && !b->on)                // labels mean other classes to such a model
+        if (!s->path && !is_live(b))                // labels mean other classes to such a model
             model_compare_names(b->m, &s->images.set, s->name, "other classes",
                                 "labels are numbers of the set's", b->ev);
         b->total += s->n;
     }
     b->result->total = b->total;
-    const uint64_t most = b->on ? MOST : (uint64_t)b->m->dev.be.eval_batch;
+    const uint64_t most = is_live(b) ? MOST : (uint64_t)b->m->dev.be.eval_batch;
     b->batch = (int)(b->total < 1 ? 1 : b->total < most ? b->total : most);
-    b->at_once = b->on && b->batch > FIRST ? FIRST : b->batch;
+    b->at_once = is_live(b) && b->batch > FIRST ? FIRST : b->batch;
     const size_t B = (size_t)b->batch;
     b->bytes = arena_alloc(&b->arena, B, dim);
     b->x = arena_alloc(&b->arena, B * dim, sizeof *b->x);
@@ -202,9 +206,9 @@ static int bulk_open(Bulk *b, const char *const *name, int n_name, Err *err) {
     return arena_ok(&b->arena, "a batch of images", err);
 }
 
-static int bulk_file(Bulk *b, const char *out, Err *err) {
+static int bulk_file(Bulk *b, Err *err) {
     const int mode = MODE_INFER | (b->total > MANY_IMAGES ? 0 : RUN_FEW);
-    return score_file_open(&b->file, out, b->m, err) ||
+    return score_file_open(&b->file, b->job->out, b->m, err) ||
            scorer_open_as(&b->scorer, &b->m->net, b->batch, mode, NULL, 0, err);
 }
 
@@ -218,28 +222,17 @@ static void bulk_close(Bulk *b) {
     arena_free(&b->arena);
 }
 
-static int bulk_run(Bulk *b, const char *const *name, int n_name, const char *out, Err *err) {
-    *b->result = (ScoredMany){ 0 };
-    b->m->dev.events = b->ev;
-    int rc = bulk_open(b, name, n_name, err);
-    if (!rc && out) rc = bulk_file(b, out, err);
-    if (!rc && out) tell_progress(b->ev, 0, b->total, "images", "");
-    for (int i = 0; !rc && i < b->n_source; i++) rc = score_source(b, &b->source[i], err);
-    if (!rc && out) rc = score_file_close(&b->file, err);
-    else if (b->file.m) score_file_cancel(&b->file);
-    b->m->dev.events = NULL;
-    bulk_close(b);
+int score_many(Model *m, const ScoreJob *job, const Events *ev, ScoredMany *result, Err *err) {
+    Bulk b = { .m = m, .job = job, .ev = ev, .result = result };
+    *result = (ScoredMany){ 0 };
+    m->dev.events = ev;
+    int rc = bulk_open(&b, err);
+    if (!rc && job->out) rc = bulk_file(&b, err);
+    if (!rc && job->out) tell_progress(ev, 0, b.total, "images", "");
+    for (int i = 0; !rc && i < b.n_source; i++) rc = score_source(&b, &b.source[i], err);
+    if (!rc && job->out) rc = score_file_close(&b.file, err);
+    else if (b.file.m) score_file_cancel(&b.file);
+    m->dev.events = NULL;
+    bulk_close(&b);
     return rc;
-}
-
-int score_many(Model *m, const Config *use, const char *const *name, int n_name, const char *out,
-               const Events *ev, ScoredMany *result, Err *err) {
-    Bulk b = { .m = m, .strict = use->strict, .ev = ev, .result = result };
-    return bulk_run(&b, name, n_name, out, err);
-}
-
-int score_each(Model *m, const Config *use, const char *const *name, int n_name, OnScore *on,
-               void *ctx, const Events *ev, ScoredMany *result, Err *err) {
-    Bulk b = { .m = m, .strict = use->strict, .ev = ev, .on = on, .ctx = ctx, .result = result };
-    return bulk_run(&b, name, n_name, NULL, err);
 }
