@@ -723,7 +723,7 @@ static void watches_agree(void **state) {
                           .e = { { .a = 1, .b = -1 }, { .a = -1, .c = (real)0.1 }, { .a = 1 } },
                           .label = 0,
                           .px = mode % 2 ? 1 : -1,
-                          .fake = mode % 2 ? 2 : -1,
+                          .sampled = mode % 2 ? 2 : -1,
                           .loss_limit = mode == 2 ? (real)1e-3 : 1000,
                           .gap_limit = mode == 3 ? (real)1e-6 : 10,
                           .ce_limit = mode == 6 ? (real)1e-6 : 0,

@@ -435,7 +435,7 @@ static void the_loss_of_telling_real_from_sampled_is_summed_up(void **state) {
     const Watch w = { .n = 1,
                       .n_batch = 2,
                       .e = { { .d = -1 }, { .d = 2 } },
-                      .fake = 1,
+                      .sampled = 1,
                       .loss_limit = 1000,
                       .n_ring = 1 };
     for (int i = 0; i < 2; i++) {
@@ -478,7 +478,7 @@ static void watch_open(Watched *t) {
                            .e = { { .a = 1, .b = -1 }, { .a = 1 } },
                            .label = 0,
                            .px = 0,
-                           .fake = 1,
+                           .sampled = 1,
                            .loss_limit = 1000,
                            .gap_limit = 10,
                            .n_ring = 2 },

@@ -204,7 +204,7 @@ typedef struct {
     Energy e[MAX_BATCHES];            // what each batch's sums stand for in the loss
     Energy up;                        // what chains climb
     int    after;                     // the row of sums after their first move
-    int    label, px, fake;           // batch with labels, p(x)'s real one, the sampled; -1: none
+    int    label, px, sampled;        // batch with labels, p(x)'s real one, x_q; -1: none
     real   loss_limit, gap_limit, ce_limit;   // of |loss|, gap, ce - ce_low; 0: off
     real   px_margin;                 // limit on f(x) - f(x_q), see --px-margin; 0: none
     int    n_ring;                    // rows in the ring

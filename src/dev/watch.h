@@ -19,7 +19,7 @@ RNG_FN double climb_share(const Energy *up, const real *from, const real *to, co
 }
 
 RNG_FN double watch_climb(const Watch *o, const real *sums) {
-    if (o->fake < 0) return 0;
+    if (o->sampled < 0) return 0;
     return climb_share(&o->up, sums + CHAIN_BEFORE * N_SUM, sums + o->after * N_SUM,
                        sums + CHAIN_SLOPE * N_SUM);
 }
@@ -36,12 +36,12 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
     const real *label = sums + o->label * N_SUM;
     const double ce = (double)(label[SUM_LSE] - label[SUM_ZY]) / n;
     const double fx = (double)sums[(o->px < 0 ? o->label : o->px) * N_SUM + SUM_LSE] / n;
-    const double fxq = o->fake < 0 ? 0 : (double)sums[o->fake * N_SUM + SUM_LSE] / n;
-    if (o->fake >= 0 && now->in.step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
+    const double fxq = o->sampled < 0 ? 0 : (double)sums[o->sampled * N_SUM + SUM_LSE] / n;
+    if (o->sampled >= 0 && now->in.step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
     now->ce = now->in.step ? watch_mean(now->ce, ce) : (real)ce;
     if (!now->in.step || now->ce < now->ce_low) now->ce_low = now->ce;
     // written so that NaN does not pass
-    now->over_margin = o->fake >= 0 && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
+    now->over_margin = o->sampled >= 0 && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
     if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
     if (!now->halt && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
     if (!now->halt && o->ce_limit > 0 && !(now->ce - now->ce_low <= o->ce_limit))

@@ -54,7 +54,7 @@ void gather_batches(Trainer *t) {
 }
 
 void run_chains(Trainer *t) {
-    const int row[] = { CHAIN_BEFORE, CHAIN_AFTER, t->watch.fake };
+    const int row[] = { CHAIN_BEFORE, CHAIN_AFTER, t->watch.sampled };
     ChainBatch b = {
         .x = t->sampled->x, .y = t->sampled->y, .key = key_of(t, RNG_LANGEVIN), .now = t->state
     };
@@ -91,8 +91,8 @@ static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
     const TrainBatch *b = &t->batch[i];
     const real mean = 1 / (real)t->cfg.batch;
     pass_forward(p, b->x);
-    if (t->length.most && row != UNREAD && (i == t->watch.px || i == t->watch.fake))
-        chain_length_keep(&t->length, i == t->watch.fake, pass_logits(p));
+    if (t->length.most && row != UNREAD && (i == t->watch.px || i == t->watch.sampled))
+        chain_length_keep(&t->length, i == t->watch.sampled, pass_logits(p));
     t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
                     t->sums + row * N_SUM);
     pass_backward_last(p, i == t->watch.n_batch - 1 ? t->comm : NULL);

@@ -98,7 +98,7 @@ void trainer_broadcast(Trainer *t);
 // The sums after the chains' first move: the second step takes them or, where there is none, the
 // batch to learn from.
 static inline void watch_first_move(Trainer *t) {
-    t->watch.after = t->chain.steps > 1 ? CHAIN_AFTER : t->watch.fake;
+    t->watch.after = t->chain.steps > 1 ? CHAIN_AFTER : t->watch.sampled;
 }
 static inline int has_chains(const Trainer *t) { return t->sampled != NULL; }
 static inline int has_attack(const Trainer *t) { return t->x0 != NULL; }

@@ -24,20 +24,20 @@ static void objective(Trainer *t) {
     const int generative = c->px != PX_NONE, own = generative && c->px != PX_SHARED;
     const real pyx = (real)c->pyx_weight, px = (real)c->px_weight, pxy = (real)c->pxy_weight;
     t->batch[0].e = (Energy){ .a = pyx, .b = -pyx };
-    const int real_at = own ? 1 : 0, fake_at = generative ? real_at + 1 : -1;
+    const int real_at = own ? 1 : 0, sampled_at = generative ? real_at + 1 : -1;
     if (generative) {
-        Energy *r = &t->batch[real_at].e, *f = &t->batch[fake_at].e;
+        Energy *r = &t->batch[real_at].e, *s = &t->batch[sampled_at].e;
         const real bce = c->px_loss == LOSS_BCE ? px : 0, penalty = (real)c->penalty;
-        const real step = px - bce;                         // by the difference f(x_q) - f(x)
-        *r = (Energy){ .a = r->a - step, .b = r->b - pxy, .c = penalty, .d = -bce };
-        *f = c->conditional ? (Energy){ .a = step, .b = pxy, .c = penalty, .d = bce }
-                            : (Energy){ .a = step + pxy, .c = penalty, .d = bce };
+        const real diff = px - bce;                         // by the difference f(x_q) - f(x)
+        *r = (Energy){ .a = r->a - diff, .b = r->b - pxy, .c = penalty, .d = -bce };
+        *s = c->conditional ? (Energy){ .a = diff, .b = pxy, .c = penalty, .d = bce }
+                            : (Energy){ .a = diff + pxy, .c = penalty, .d = bce };
     }
     t->watch = (Watch){ .n = c->batch,
-                        .n_batch = generative ? fake_at + 1 : 1,
+                        .n_batch = generative ? sampled_at + 1 : 1,
                         .label = 0,
                         .px = generative ? real_at : -1,
-                        .fake = fake_at,
+                        .sampled = sampled_at,
                         .up = t->chain.energy,
                         .loss_limit = (real)c->loss_limit,
                         .gap_limit = (real)c->gap_limit,
@@ -47,11 +47,11 @@ static void objective(Trainer *t) {
     watch_first_move(t);
     t->labelled = &t->batch[0];
     t->px_real = generative ? &t->batch[real_at] : NULL;
-    t->sampled = generative ? &t->batch[fake_at] : NULL;
+    t->sampled = generative ? &t->batch[sampled_at] : NULL;
     for (int i = 0; i < t->watch.n_batch; i++) {
         if (c->px_margin > 0) reverse_px(&t->batch[i].e, i ? 0 : pyx, t->state);
         t->watch.e[i] = t->batch[i].e;
-        t->batch[i].pass = i == fake_at ? &t->sampled_pass : &t->real_pass;
+        t->batch[i].pass = i == sampled_at ? &t->sampled_pass : &t->real_pass;
     }
 }
 
@@ -119,15 +119,14 @@ static int open_passes(Trainer *t, Err *err) {
     return 0;
 }
 
-// Fractions of the run become the steps at which those epochs begin.
+// Fractions of the run become steps: those at which the nearest epochs begin.
 static int place_drops(Schedule *s, const char *text, uint64_t per_epoch, Err *err) {
     double at[MAX_DROPS];
     s->n_drop = config_fractions(text, at, MAX_DROPS, err);
     if (s->n_drop < 0) return -1;
+    const int whole = s->total >= 3 * per_epoch;            // shorter runs drop between epochs too
     for (int i = 0; i < s->n_drop; i++) {
         const double step = at[i] * (double)s->total;
-        const int whole =
-            s->total >= 3 * per_epoch; // a run of an epoch or two has none to wait for
         s->drop[i] = whole ? (uint64_t)llround(step / (double)per_epoch) * per_epoch
                            : (uint64_t)llround(step);
     }
