@@ -87,7 +87,7 @@ static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int
     cuda_launched(dev, "rows_put");
 }
 
-// A block looks at one row; the rows before it that begin anew say which of the pool is next.
+// A block takes one row; how many rows before it start afresh says which of the pool is next.
 static __global__ void reinit_kernel(float *x, size_t dim, float rate, const float *pool,
                                      int n_pool, Rng key, const StepState *now) {
     const int here = (int)blockIdx.x, row = (int)now->in.first + here;

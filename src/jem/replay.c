@@ -3,10 +3,11 @@
 #include <string.h>
 
 static Rng slot_key(const Replay *r) { return (Rng){ .seed = r->seed, .stream = RNG_SLOT }; }
-static Rng anew_key(const Replay *r) { return (Rng){ .seed = r->seed, .stream = RNG_REINIT }; }
+static Rng reinit_key(const Replay *r) { return (Rng){ .seed = r->seed, .stream = RNG_REINIT }; }
 
-static int begins_anew(const Replay *r, uint64_t step, int i) {
-    Rng key = anew_key(r);
+// Whether chain i of that step starts afresh.
+static int is_reinit(const Replay *r, uint64_t step, int i) {
+    Rng key = reinit_key(r);
     key.step = (uint32_t)step;
     return (real)rng_uniform(key, (uint64_t)i) < r->rate;
 }
@@ -68,11 +69,11 @@ static void fill_pool(Replay *r) {
     int number[STARTS_AT_ONCE], cls[STARTS_AT_ONCE], m = 0;
     for (;; r->ahead++) {
         int need = 0;
-        for (int i = 0; i < r->batch; i++) need += begins_anew(r, r->ahead, i);
+        for (int i = 0; i < r->batch; i++) need += is_reinit(r, r->ahead, i);
         if (r->made - r->drawn + (uint32_t)need > (uint32_t)r->n_pool || r->ahead > UINT32_MAX - 1)
             break;
         for (int i = 0; i < r->batch && need; i++) {
-            if (!begins_anew(r, r->ahead, i)) continue;
+            if (!is_reinit(r, r->ahead, i)) continue;
             number[m] = (int)r->made;
             cls[m++] = fresh_class(r, r->ahead, i, r->made++);
             if (m < STARTS_AT_ONCE) continue;
@@ -90,7 +91,7 @@ static void fill_pool(Replay *r) {
 uint32_t replay_ready(Replay *r, uint64_t step) {
     if (step >= r->ahead) fill_pool(r);
     uint32_t used = 0;
-    for (int i = 0; i < r->batch; i++) used += (uint32_t)begins_anew(r, step, i);
+    for (int i = 0; i < r->batch; i++) used += (uint32_t)is_reinit(r, step, i);
     return used;
 }
 
@@ -105,7 +106,7 @@ void replay_take(Replay *r, real *x, const StepState *now) {
     const Pick any = { PICK_SLOT, r->n, r->classes };
     dev->be.pick(dev, any, r->batch, slot_key(r), now, r->slot, r->y);
     dev->be.rows_get(dev, x, r->x, r->slot + r->first, r->rows, r->dim);
-    dev->be.reinit(dev, x, r->rows, r->dim, r->rate, r->pool, r->n_pool, anew_key(r), now);
+    dev->be.reinit(dev, x, r->rows, r->dim, r->rate, r->pool, r->n_pool, reinit_key(r), now);
 }
 
 void replay_store(Replay *r, const real *x, const StepState *now) {
