@@ -747,14 +747,15 @@ static Config tiny_run(Set *set) {
     return c;
 }
 
-// Weights after one step from the same beginning; behind: with chains that were behind before it.
-static void one_step(const Config *c, const Set *set, int behind, real w[64], real row[N_ROW]) {
+// Weights after one step from the same initial state; over: f(x) - f(x_q) exceeded the margin in the
+// step before.
+static void one_step(const Config *c, const Set *set, int over, real w[64], real row[N_ROW]) {
     Dev dev;
     Trainer t;
     OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
     OK(trainer_open(&t, &dev, NULL, c, set, 0, err));
     StepState now = trainer_state(&t);
-    now.over_margin = behind;
+    now.over_margin = over;
     dev.be.copy_in(&dev, t.state, &now, sizeof now);
     trainer_advance(&t);
     trainer_rows(&t, 0, 1, row);
@@ -763,7 +764,7 @@ static void one_step(const Config *c, const Set *set, int behind, real w[64], re
     dev_close(&dev);
 }
 
-static void while_chains_are_behind_densities_are_unlearnt(void **state) {
+static void over_the_margin_the_terms_of_px_change_sign(void **state) {
     (void)state;
     Set set;
     real w[4][64], row[4][N_ROW];
@@ -774,29 +775,29 @@ static void while_chains_are_behind_densities_are_unlearnt(void **state) {
         one_step(&c, &set, 1, w[0], row[0]);
         one_step(&c, &set, 0, w[1], row[1]);
         one_step(&other, &set, 1, w[2], row[2]);
-        assert_memory_equal(w[1], w[2], sizeof w[1]);       // nobody is behind: as without a margin
+        assert_memory_equal(w[1], w[2], sizeof w[1]);       // below it: as without a margin
         assert_memory_equal(row[1], row[2], sizeof row[1]);
         other.px_weight = -1;
         one_step(&other, &set, 0, w[3], row[3]);
-        assert_memory_equal(w[0], w[3], sizeof w[0]);   // behind: p(x), and it alone, the other way
+        assert_memory_equal(w[0], w[3], sizeof w[0]);   // over it: p(x), and it alone, reversed
         assert_memory_equal(row[0], row[3], sizeof row[0]);
         assert_true(memcmp(w[0], w[1], sizeof w[0]) != 0);
     }
     set_free(&set);
 }
 
-static void a_look_from_above_changes_the_step_and_nothing_else(void **state) {
+static void sam_changes_the_step_and_not_the_log_row(void **state) {
     (void)state;
     Set set;
     real w[4][64], row[4][N_ROW];
     Config c = tiny_run(&set);
     for (int i = 0; i < 4; i++) {
         c.sam = i % 2 ? 2 : 0;
-        c.loss_limit = i < 2 ? 1e4 : 1;                     // beyond it: not a step to be taken
+        c.loss_limit = i < 2 ? 1e4 : 1;                     // above it: the step is not taken
         one_step(&c, &set, 0, w[i], row[i]);
     }
     assert_true(memcmp(w[0], w[1], sizeof w[0]) != 0);
-    assert_memory_equal(row[0], row[1], sizeof row[0]);     // the log tells what was found below
+    assert_memory_equal(row[0], row[1], sizeof row[0]);     // the log is of the first gradient
     assert_true(row[3][ROW_HALT] == HALT_LOSS);
     assert_memory_equal(w[2], w[3], sizeof w[2]);
     set_free(&set);
@@ -820,7 +821,7 @@ static void all_images_or_some_choose_the_direction(void **state) {
     assert_true(memcmp(rows[0], rows[2], sizeof rows[0]) != 0);
 }
 
-static void looks_from_above_begin_when_they_are_told_to(void **state) {
+static void sam_begins_at_its_share_of_the_run(void **state) {
     (void)state;
     real rows[3][6][N_ROW];
     sam_steps(0, 0, 0, rows[0]);
@@ -904,9 +905,9 @@ int main(void) {
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),
-        cmocka_unit_test(while_chains_are_behind_densities_are_unlearnt),
-        cmocka_unit_test(a_look_from_above_changes_the_step_and_nothing_else),
-        cmocka_unit_test(looks_from_above_begin_when_they_are_told_to),
+        cmocka_unit_test(over_the_margin_the_terms_of_px_change_sign),
+        cmocka_unit_test(sam_changes_the_step_and_not_the_log_row),
+        cmocka_unit_test(sam_begins_at_its_share_of_the_run),
         cmocka_unit_test(all_images_or_some_choose_the_direction),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(small_images_and_large_batches_can_be_timed),
