@@ -178,6 +178,10 @@ RNG_FN int slot_class(int i, int n, int classes) {
     return (int)((((int64_t)i + 1) * classes - 1) / n);
 }
 
+static inline void reals_to_floats(float *dst, const real *src, size_t n) {
+    for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
+}
+
 // The row of n_out that draw `number` goes to. Numbers are 32 bits wide and may look negative.
 RNG_FN size_t draw_row(int number, int n_out) { return (uint32_t)number % (uint32_t)n_out; }
 

@@ -81,10 +81,6 @@ int features_prepare(FeatureNet *f, const ImageSource *s, int *has_logits, Err *
     return 0;
 }
 
-static void to_floats(float *dst, const real *src, size_t n) {
-    for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
-}
-
 typedef struct {                    // host memory of one batch
     uint32_t *index;
     uint8_t  *images;
@@ -126,8 +122,9 @@ int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size
              read_batch(&b, s, index, next, m_next, err) ||   // while a GPU computes
              inception_finish(&f->net, (int)m, b.x, b.logits, err);
         if (rc) break;
-        to_floats(x + i * INCEPTION_FEATURES, b.x, m * INCEPTION_FEATURES);
-        if (logits) to_floats(logits + i * INCEPTION_CLASSES, b.logits, m * INCEPTION_CLASSES);
+        reals_to_floats(x + i * INCEPTION_FEATURES, b.x, m * INCEPTION_FEATURES);
+        if (logits)
+            reals_to_floats(logits + i * INCEPTION_CLASSES, b.logits, m * INCEPTION_CLASSES);
         i = next;
         m = m_next;
         tell_progress(ev, i, n, "images", s->about);

@@ -138,7 +138,7 @@ void probe_slopes(Probe *p, real *x, int n, float *logits, double *slope) {
     const size_t count = (size_t)n * (size_t)p->net->spec.classes;
     pass_forward(&p->pass, x);
     be->copy_out(p->dev, p->rows, pass_logits(&p->pass)->p, count * sizeof(real));
-    for (size_t i = 0; i < count; i++) logits[i] = (float)p->rows[i];
+    reals_to_floats(logits, p->rows, count);
     be->head(p->dev, pass_logits(&p->pass), NULL, (Energy){ .a = 1 }, 1, pass_logits_grad(&p->pass),
              p->sums);
     pass_backward(&p->pass);

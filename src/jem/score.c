@@ -39,7 +39,7 @@ static int run_batch(Scorer *s, int n, float *logits, Err *err) {
     const size_t C = (size_t)s->net->spec.classes;
     pass_forward(&s->pass, s->x);
     dev->be.copy_out(dev, s->rows, pass_logits(&s->pass)->p, (size_t)n * C * sizeof(real));
-    for (size_t i = 0; i < (size_t)n * C; i++) logits[i] = (float)s->rows[i];
+    reals_to_floats(logits, s->rows, (size_t)n * C);
     return dev_check(dev, err);
 }
 

@@ -123,7 +123,7 @@ float *run_slots(const Trainer *t, int most, int *n, Err *err) {
         t->dev->be.copy_out(t->dev, row,
                             t->replay.x + (size_t)((int64_t)i * t->replay.n / *n) * dim,
                             dim * sizeof *row);
-        for (size_t k = 0; k < dim; k++) x[(size_t)i * dim + k] = (float)row[k];
+        reals_to_floats(x + (size_t)i * dim, row, dim);
     }
     free(row);
     if (!rc && !dev_check(t->dev, err)) return x;

@@ -129,10 +129,6 @@ static int sampler_open(Draw *d, Err *err) {
 
 // ---- drawing -----------------------------------------------------------------------------------
 
-static void to_floats(float *dst, const real *src, size_t n) {
-    for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
-}
-
 // A picture of the whole batch as it stands now.
 static int add_frame(Draw *d, Err *err) {
     const size_t n = (size_t)d->cfg.batch * tensor_len(&d->m->net.act[0]);
@@ -142,7 +138,7 @@ static int add_frame(Draw *d, Err *err) {
     int rc = x && more ? 0 : err_set(err, ERR_MEM, "out of memory for an animation");
     if (!rc) {
         d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, n * sizeof(real));
-        to_floats(x, d->s->host, n);
+        reals_to_floats(x, d->s->host, n);
         rc = image_grid(&d->frame[d->n_frame], model_images(d->m, x, d->cfg.batch),
                         (Grid){ image_columns(d->cfg.batch), 1, d->cfg.zoom }, err);
         if (!rc) d->n_frame++;
@@ -159,7 +155,7 @@ static int show_frame(Draw *d, int step, int steps, const int *cls, Err *err) {
     d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, B * dim * sizeof(real));
     for (int i = 0; i < d->cfg.batch && n < d->n_seen; i++) {
         if (!d->wanted[cls[i]]) continue;
-        to_floats(d->seen + (size_t)n * dim, d->s->host + (size_t)i * dim, dim);
+        reals_to_floats(d->seen + (size_t)n * dim, d->s->host + (size_t)i * dim, dim);
         d->seen_class[n++] = cls[i];
     }
     return d->watch->frame(d->watch->ctx, step, steps, n, d->seen, d->seen_class)
@@ -285,7 +281,7 @@ static int run_batches(Draw *d, const Drawn *to, Err *err) {
         d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, (size_t)B * dim * sizeof(real));
         for (int i = 0; i < B && have < end; i++) {
             if (!d->wanted[cls[i]]) continue;
-            to_floats(to->x + (size_t)have * dim, d->s->host + (size_t)i * dim, dim);
+            reals_to_floats(to->x + (size_t)have * dim, d->s->host + (size_t)i * dim, dim);
             to->cls[have++] = known ? cls[i] : -1;
         }
         tell_progress(d->ev, (uint64_t)have, (uint64_t)n, "images", "");

@@ -269,7 +269,7 @@ static void write_floats(Writer *w, const Constant *c, Dev *dev) {
     for (size_t i = 0; c->at && i < c->n; i += ROOM) {
         const size_t n = c->n - i < ROOM ? c->n - i : ROOM;
         dev->be.copy_out(dev, some, c->at + i, n * sizeof *some);
-        for (size_t k = 0; k < n; k++) out[k] = (float)some[k];
+        reals_to_floats(out, some, n);
         write_bytes(w, out, n * sizeof *out);
     }
 }
