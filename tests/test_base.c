@@ -409,7 +409,7 @@ static void bad_json_is_refused_with_its_place(void **state) {
     static const struct {
         const char *text, *why;
     } bad[] = {
-        { "", "wrong at byte 0 of 0" },
+        { "", "not JSON: empty" },
         { "{", "not JSON" },
         { "{} {}", "wrong at byte 3 of 5" },
         { "[1,]", "not JSON" },

@@ -83,9 +83,10 @@ static int check_keys(const cJSON *c, const char *name, Err *err) {
 
 int json_parse(Json **doc, const char *text, size_t n, int depth, const char *name, Err *err) {
     *doc = NULL;
+    if (!n) return err_set(err, ERR_DATA, "%s: not JSON: empty", name);
     if (check_text(text, n, depth, name, err)) return -1;
     const char *end = text;
-    cJSON *root = n ? cJSON_ParseWithLengthOpts(text, n, &end, 0) : NULL;
+    cJSON *root = cJSON_ParseWithLengthOpts(text, n, &end, 0);
     while (root && end < text + n && strchr(" \t\r\n", *end)) end++;
     if (!root || end != text + n) {
         cJSON_Delete(root);
