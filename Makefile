@@ -1,7 +1,7 @@
 # Makefile - builds jempp. `make help` lists the targets; ./make.sh installs what is missing first.
 #
-# Each flag set keeps its own objects: build/release, asan, poison, tsan, double, cov, fuzz, arm64, bundle. The release program
-# and its modules lie in build/, those of another set in the set's folder.
+# Each flag set keeps its own objects: build/release, asan, poison, tsan, double, cov, fuzz, arm64; a bundle is linked from the
+# release's. The release program and its modules lie in build/, those of another set in the set's folder.
 
 VERSION   := $(shell sed -n 's/^.define JEMPP_VERSION "\(.*\)".*/\1/p' include/jempp.h)
 SOVERSION := $(firstword $(subst ., ,$(VERSION)))# of the library: it changes when programs must be rebuilt
@@ -68,7 +68,7 @@ SETFLAGS.poison  := -O2 -DPOISON
 SETFLAGS.tsan    := -O1 -fno-omit-frame-pointer -fsanitize=thread
 SETFLAGS.double  := -O2 -DREAL=double
 SETFLAGS.cov     := -O0 --coverage
-SETFLAGS.bundle  := -O2
+SETFLAGS.bundle  := $(SETFLAGS.release)
 SETFLAGS.fuzz    := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined,float-cast-overflow,fuzzer-no-link -fno-sanitize-recover=all
 SETFLAGS.arm64   := -O2
 $(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, tsan, double, cov, fuzz, arm64, bundle))
@@ -107,8 +107,9 @@ NVCCFLAGS = -std=c++17 -O3 -g -Isrc -lineinfo $(filter -D%,$(SETFLAGS.$(SET))) \
 comma := ,
 
 # ---- files
-OBJ := build/$(SET)
-BIN := $(if $(filter release,$(SET)),build,$(OBJ))
+OBJ := build/$(SET:bundle=release)
+BIN := build$(if $(filter-out release,$(SET)),/$(SET))
+TEST_OBJ := build/$(SET)/tests
 objects = $(patsubst %.c,$(OBJ)/%.o,$(patsubst src/%,%,$(1)))
 
 PLOT_SRC := $(filter-out src/base/plot.c,$(wildcard src/base/plot*.c))
@@ -286,10 +287,11 @@ uninstall:
 BUNDLE         := build/jempp-$(VERSION)$(DEVICE:%=-%)
 BUNDLE_MODULES := $(filter %-$(or $(DEVICE),%).so,$(MODULES))
 BUNDLE_MPI     := $(filter %-mpi.so,$(MODULES))# with the MPI of the machine that it comes to
-BUNDLE_TESTS   := $(patsubst tests/%.c,$(OBJ)/tests/%,$(wildcard tests/test_golden.c tests/test_inception.c tests/test_iterate.c \
+BUNDLE_TESTS   := $(patsubst tests/%.c,$(TEST_OBJ)/%,$(wildcard tests/test_golden.c tests/test_inception.c tests/test_iterate.c \
                     $(patsubst jempp-%.so,tests/test_%.c,$(notdir $(BUNDLE_MODULES)))))
 IN_SYSTEM      := /(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcud[a-z]*|libcublas[A-Za-z]*|libnccl|ld-linux[^/]*)\.so
 bundle:
+	@mkdir -p build/bundle
 	@$(MAKE) --no-print-directory SET=bundle bundle-folder
 
 bundle-folder: $(BIN)/jempp $(BUNDLE_MODULES) $(BUNDLE_MPI) $(BUNDLE_TESTS)
@@ -473,26 +475,26 @@ $(BIN)/jempp-cuda.so: $(CUDA_OBJ) $(BASE_OBJ)
 	$(Q)$(NVCC) -shared -Xlinker=--as-needed $(if $(filter asan,$(SET)),-Xcompiler=-fsanitize=address) \
 	    $^ -lcudnn -o $@
 
-$(OBJ)/tests/%.o: tests/%.c $(OBJ)/flags
+$(TEST_OBJ)/%.o: tests/%.c $(OBJ)/flags
 	@mkdir -p $(@D); echo "cc    $<"
 	$(Q)$(COMPILE) -Itests $(if $(filter bundle,$(SET)),,-DJEMPP_TEST_DIR='"$(CURDIR)/tests"') -c $< -o $@
 
-$(OBJ)/tests/%: $(OBJ)/tests/%.o $(LIB)
+$(TEST_OBJ)/%: $(TEST_OBJ)/%.o $(LIB)
 	@echo "link  $@"
 	$(Q)$(LINK) $^ $(call libs_of,$(TEST_PACKAGES)) $(LIBS) $(TEST_LIBS) -o $@
-$(OBJ)/tests/test_fid: TEST_LIBS = -lgomp# to set the number of threads
+$(TEST_OBJ)/test_fid: TEST_LIBS = -lgomp# to set the number of threads
 
 # What the test of faults replaces, so that it can fail.
 FAULTS := malloc calloc realloc aligned_alloc posix_memalign strdup open_memstream open fopen fdopen fwrite \
           fflush fsync fclose rename mkdir ftruncate flock fread gzread
-$(OBJ)/tests/test_faults: LDFLAGS += -rdynamic $(FAULTS:%=-Wl,--wrap=%)
-$(OBJ)/tests/test_faults: $(if $(filter %-cpu.so,$(MODULES)),| $(OBJ)/faults/jempp-cpu.so)
+$(TEST_OBJ)/test_faults: LDFLAGS += -rdynamic $(FAULTS:%=-Wl,--wrap=%)
+$(TEST_OBJ)/test_faults: $(if $(filter %-cpu.so,$(MODULES)),| $(OBJ)/faults/jempp-cpu.so)
 $(OBJ)/faults/jempp-cpu.so: $(CPU_OBJ) $(BASE_OBJ)
 	@mkdir -p $(@D); echo "link  $@"
 	$(Q)$(LINK) $(OPENMP) $(FAULTS:%=-Wl,--wrap=%) -shared $^ -ldnnl -lm -o $@
 
-$(OBJ)/fuzz: $(OBJ)/tests/fuzz.o $(LIB)
+$(OBJ)/fuzz: $(TEST_OBJ)/fuzz.o $(LIB)
 	@echo "link  $@"
 	$(Q)$(LINK) -fsanitize=fuzzer $^ $(LIBS) -o $@
 
--include $(shell find $(OBJ) -name '*.d' 2>/dev/null)
+-include $(sort $(shell find $(OBJ) $(TEST_OBJ) -name '*.d' 2>/dev/null))
