@@ -241,11 +241,12 @@ HEADERS   = $(wildcard include/*.h src/*/*.h src/*/*.cuh tests/*.h)
 CLANG_SEES = -DISA=base -DJEMPP_NUMBER='""' -idirafter $(shell $(CC) -print-file-name=include)
 TIDYFLAGS = -std=c11 $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) -include tools/tidy.h
 lint:
-	tools/format.sh $(FORMATTED)
+	printf '%s\n' $(FORMATTED) | xargs -P $$(nproc) -n 20 tools/format.sh
 	LC_ALL=C.UTF-8 awk 'length > 100 { print FILENAME ":" FNR ": " length " columns"; bad = 1 } END { exit bad }' \
 	    $(HEADERS) $(FORMATTED)
-	clang -fsyntax-only -std=c11 $(WARN) -Werror -Wno-unknown-pragmas $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) \
-	    -Itests -DJEMPP_TEST_DIR='""' $(filter-out $(MPI_SRC),$(wildcard src/*/*.c tests/*.c))
+	printf '%s\n' $(filter-out $(MPI_SRC),$(wildcard src/*/*.c tests/*.c)) | xargs -P $$(nproc) -n 20 \
+	    clang -fsyntax-only -std=c11 $(WARN) -Werror -Wno-unknown-pragmas $(DEFINES) $(PKGFLAGS) $(CLANG_SEES) \
+	    -Itests -DJEMPP_TEST_DIR='""'
 	cppcheck --quiet --std=c11 --enable=warning,portability,performance --inline-suppr \
 	    --suppress=memleak --suppress=invalidFunctionArg --error-exitcode=1 -j $$(nproc) $(DEFINES) src
 	printf '%s\n' $(TIDIED) | xargs -P $$(nproc) -I FILE \
