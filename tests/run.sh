@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh TEST... - runs test programs and scripts, as many at a time as there are processors (JOBS), a line
-# each, and counts: a cmocka program its own tests, a script as one. Of what fails all output is
+# run.sh TEST... - runs test programs and scripts, JOBS at a time (one more than there are processors, as some tests
+# mostly wait), a line each, and counts: a cmocka program its own tests, a script as one. Of what fails all output is
 # shown, and its end once more after the last test. Exits 1 where anything failed. RUNNER is what programs for another processor are run by.
 set -u
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}      # spinning threads starve each other on busy machines
@@ -37,6 +37,6 @@ one() {         # one TEST: its line, and a line "PASSED FAILED" for the sum
     cat "$out.said"                                     # at once, or lines of two tests would mix
 }
 export -f one
-printf '%s\n' "$@" | xargs -r -P "${JOBS:-$(nproc)}" -I TEST bash -c 'one TEST'
+printf '%s\n' "$@" | xargs -r -P "${JOBS:-$(($(nproc) + 1))}" -I TEST bash -c 'one TEST'
 [ ! -s "$work/failures" ] || { echo "What failed:" && cat "$work/failures"; }
 awk '{ p += $1; f += $2 } END { print p + 0 " passed, " f + 0 " failed"; exit f > 0 || NR == 0 }' "$work/sums"
