@@ -9,8 +9,8 @@ enum { MAX_LINE = 96 };
 
 int choice_find(const char *text, const char *key) {
     const size_t n = strlen(key);
-    for (const char *s = text; s && *s; s = strchr(s, '\n') + 1) // every line has its end
-        if (!strncmp(s, key, n) && !strncmp(s + n, " = ", 3)) return s[n + 3] == 'w';
+    for (const char *s = text; s && (s = strstr(s, key)); s += n)
+        if ((s == text || s[-1] == '\n') && !strncmp(s + n, " = ", 3)) return s[n + 3] == 'w';
     return -1;
 }
 
