@@ -76,7 +76,7 @@ $(if $(SETFLAGS.$(SET)),,$(error SET=$(SET): there is release, asan, poison, tsa
 WARN     := -Wall -Wextra -Wshadow -Wpedantic $(if $(WERROR),-Werror)
 DEFINES  := -D_GNU_SOURCE -Isrc -Iinclude
 PKGFLAGS := $(shell $(PKG_CONFIG) --cflags $(PACKAGES) 2>/dev/null)
-BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g $(OPENMP) -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
+BASEFLAGS := -std=c11 $(DEFINES) $(PKGFLAGS) -g1 $(OPENMP) -fPIC -fvisibility=hidden $(SETFLAGS.$(SET))
 COMPILE  = $(CC) $(BASEFLAGS) $(WARN) -MMD -MP $(CPPFLAGS) $(CFLAGS)
 LINK     = $(CC) $(SETFLAGS.$(SET)) $(CFLAGS) $(LDFLAGS) -Wl,--as-needed
 LIBS     = $(call libs_of,$(LINKED)) -ldl -lm
