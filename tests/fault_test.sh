@@ -30,7 +30,7 @@ start() {       # start OPTION...: in the background; returns when steps are bei
     done
 }
 await() { wait "$pid" 2>/dev/null; code=$?; }
-python=$(command -v python3)
+python=$(python3 -c 'import sys; print(sys.executable)' 2>/dev/null)    # which may lie behind a slow script
 step_of() { "${python:-false}" "$here/same_state.py" "$1" 2>/dev/null; }
 same() { "${python:-true}" "$here/same_state.py" "$1/last.safetensors" "$2/last.safetensors" >err; }
 # every step once and in order, and as many as the state has

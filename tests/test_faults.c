@@ -382,7 +382,7 @@ static void every_call_that_writes_a_checkpoint_may_fail(void **state) {
         do {
             JemppErr err = { 0 }, again = { 0 };
             copy_all(spare, run_dir);
-            arm(FILES, at += thorough ? 1 : stay ? 11 : 3, stay);
+            arm(FILES, at += thorough ? 1 : stay ? 11 : SANITIZED ? 5 : 3, stay);
             const int rc = train(2, 1, 0, &err);
             check(rc, &err, "writing", at);
             failed += rc != 0;
