@@ -267,7 +267,7 @@ static void a_cache_that_cannot_be_kept_says_why(void **state) {
 // Statistics in a file, as other programs write them: two Gaussians whose distance is known.
 static void statistics_are_compared_without_a_network(void **state) {
     (void)state;
-    enum { DIM = INCEPTION_FEATURES, RANK = 256 };         // most features do not vary: it takes less
+    enum { DIM = INCEPTION_FEATURES, RANK = 256 };    // the other features do not vary
     static double mean[DIM], cov[DIM * DIM];
     const char *const name[] = { "a.npz", "b.npz" };
     for (int k = 0; k < 2; k++) {
