@@ -380,7 +380,7 @@ static void presets_differ_as_the_paper_says(void **state) {
     c = defaults();
     OK(config_preset(&c, "svhn-fast", err));
     assert_string_equal(c.data, "svhn");
-    assert_true(!c.flip && c.sam == 2 && c.px_margin == 1);
+    assert_true(!c.flip && c.sam == 1 && c.px_margin == 1);
     c = defaults();
     OK(config_preset(&c, "jem", err));
     assert_true(c.clip == 0 && !c.clamp && c.noise == 0.01 && c.step_size == 1 &&
