@@ -748,8 +748,8 @@ static Config tiny_run(Set *set) {
     return c;
 }
 
-// Weights after one step from the same initial state; over: f(x) - f(x_q) exceeded the margin in the
-// step before.
+// Weights after one step from the same initial state; over: in the step before, f(x) - f(x_q)
+// exceeded the margin.
 static void one_step(const Config *c, const Set *set, int over, real w[64], real row[N_ROW]) {
     Dev dev;
     Trainer t;

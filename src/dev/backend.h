@@ -320,8 +320,8 @@ typedef struct Backend {
     // in.first on
     void  (*reinit)(Dev *, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
                     Rng key, const StepState *now);
-    // draws number[0 .. n) (on the device), clamped to [-1, 1], to row draw_row(number[j], n_out) of
-    // out
+    // draws number[0 .. n) (on the device), clamped to [-1, 1], to row draw_row(number[j], n_out)
+    // of out
     void  (*gauss)(Dev *, const Gauss *, const int *number, int n, Rng key, real *out, int n_out);
     void  (*uniform)(Dev *, const int *number, int n, size_t dim, Rng key, real *out, int n_out);
     // sum over words i of p of a hash of (i, p[i]): equal memory, equal number; waits

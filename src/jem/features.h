@@ -17,8 +17,8 @@ typedef struct {
     char      path[FEATURES_PATH], sha256[65];    // the weights' file
 } FeatureNet;
 
-// The weights' file: use->inception, else where `jempp data fetch inception` puts it; an error where
-// there is none.
+// The weights' file: use->inception, else where `jempp data fetch inception` puts it; an error
+// where there is none.
 int  features_find(char path[FEATURES_PATH], const Config *use, Err *err);
 // On a GPU products are in tf32 unless use->precision was given: bf16 would move the figures.
 int  features_open(FeatureNet *f, Comm *comm, const Config *use, Err *err);

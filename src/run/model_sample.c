@@ -208,7 +208,8 @@ int model_sample_watched(Model *m, const Config *use, const Events *ev, const Ch
         d->ev = m->dev.events = ev;
         rc = options_of(d, use, err) || watch_chains(d, watch, n, err);
     }
-    const Drawn to = { n, images, cls };
+    Drawn to = { .n = n, .cls = cls };
+    to.x = images;
     if (!rc) rc = (d->cfg.best || d->cfg.worst ? draw_and_rank : draw)(d, &to, err);
     if (rc && err) comm_quiet(m->comm, err);
     m->dev.events = NULL;
