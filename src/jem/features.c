@@ -98,28 +98,28 @@ static int batch_open(Batch *b, const FeatureNet *f, int with_logits, Err *err) 
     return arena_ok(&b->arena, "features", err);
 }
 
-static int read_batch(Batch *b, const ImageSource *s, const uint32_t *index, size_t from, size_t n,
-                      Err *err) {
-    for (size_t k = 0; k < n; k++) b->index[k] = index ? index[from + k] : (uint32_t)(from + k);
+static int read_batch(Batch *b, const ImageSource *s, size_t from, size_t n, Err *err) {
+    for (size_t k = 0; k < n; k++) b->index[k] = (uint32_t)(from + k);
     return source_read(s, b->index, n, b->images, err);
 }
 
-int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size_t n, float *x,
-                float *logits, const Events *ev, Err *err) {
+int features_of(FeatureNet *f, const ImageSource *s, float *x, float *logits, const Events *ev,
+                Err *err) {
     Batch b = { 0 };
     int rc = features_prepare(f, s, NULL, err) || batch_open(&b, f, logits != NULL, err);
     if (comm_agree(f->comm, rc, err) || rc) return arena_free(&b.arena), -1;
     const size_t most = (size_t)f->net.batch;
+    const int n = (int)s->n;
     int first, stop;
-    comm_part(f->comm, (int)n, (int)most, &first, &stop);
+    comm_part(f->comm, n, (int)most, &first, &stop);
     const size_t end = (size_t)stop;
     size_t m = end - (size_t)first < most ? end - (size_t)first : most;
-    tell_progress(ev, 0, n, "images", s->about);
-    rc = read_batch(&b, s, index, (size_t)first, m, err);
+    tell_progress(ev, 0, s->n, "images", s->about);
+    rc = read_batch(&b, s, (size_t)first, m, err);
     for (size_t i = (size_t)first; !rc && i < end;) {
         const size_t next = i + m, m_next = end - next < most ? end - next : most;
         rc = stopped(ev, err) || inception_start(&f->net, b.images, (int)m, err) ||
-             read_batch(&b, s, index, next, m_next, err) ||   // while a GPU computes
+             read_batch(&b, s, next, m_next, err) ||   // while a GPU computes
              inception_finish(&f->net, (int)m, b.x, b.logits, err);
         if (rc) break;
         reals_to_floats(x + i * INCEPTION_FEATURES, b.x, m * INCEPTION_FEATURES);
@@ -127,11 +127,11 @@ int features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size
             reals_to_floats(logits + i * INCEPTION_CLASSES, b.logits, m * INCEPTION_CLASSES);
         i = next;
         m = m_next;
-        tell_progress(ev, i, n, "images", s->about);
+        tell_progress(ev, i, s->n, "images", s->about);
     }
     arena_free(&b.arena);
     if (comm_agree(f->comm, rc, err)) return -1;
-    comm_join(f->comm, x, (int)n, (int)most, INCEPTION_FEATURES * sizeof *x);
-    if (logits) comm_join(f->comm, logits, (int)n, (int)most, INCEPTION_CLASSES * sizeof *logits);
+    comm_join(f->comm, x, n, (int)most, INCEPTION_FEATURES * sizeof *x);
+    if (logits) comm_join(f->comm, logits, n, (int)most, INCEPTION_CLASSES * sizeof *logits);
     return comm_check(f->comm, err);
 }

@@ -25,7 +25,7 @@ int  features_open(FeatureNet *f, Comm *comm, const Config *use, Err *err);
 void features_close(FeatureNet *f);
 // Whether the weights give logits. Opens the network for images of the source's size.
 int  features_prepare(FeatureNet *f, const ImageSource *s, int *has_logits, Err *err);
-// x[n][2048] and, where not NULL, logits[n][1008] of images index[0 .. n) (NULL: the first n).
-int  features_of(FeatureNet *f, const ImageSource *s, const uint32_t *index, size_t n, float *x,
-                 float *logits, const Events *ev, Err *err);
+// x[s->n][2048] and, where not NULL, logits[s->n][1008].
+int  features_of(FeatureNet *f, const ImageSource *s, float *x, float *logits, const Events *ev,
+                 Err *err);
 #endif

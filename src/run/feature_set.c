@@ -39,7 +39,7 @@ int feature_set(FeatureSet *s, FeatureNet *f, const ImageSource *from, int with_
     int rc = features_prepare(f, from, &has_logits, err) ||
              alloc_rows(s, from->n, with_logits && has_logits, from->y != NULL, err);
     const double began = now_seconds();
-    if (!rc) rc = features_of(f, from, NULL, from->n, s->x, s->logits, ev, err);
+    if (!rc) rc = features_of(f, from, s->x, s->logits, ev, err);
     const double computed = now_seconds();
     s->seconds_features = computed - began;
     if (!rc) rc = moments_of(&s->moments, s->x, from->n, DIM, err);
