@@ -61,12 +61,6 @@ float f16_to_f32(uint16_t v) {
     return float_of(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-uint16_t f32_to_bf16(float v) {
-    const uint32_t u = bits_of(v);
-    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 0x40);           // NaN stays NaN
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
 float bf16_to_f32(uint16_t v) { return float_of((uint32_t)v << 16); }
 
 // ---- reading

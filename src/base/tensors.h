@@ -83,6 +83,5 @@ const char *st_type_name(StType type);                                // "F32"
 int         st_shape_bytes(StType type, int rank, const uint64_t *shape, uint64_t *bytes);
 uint16_t f32_to_f16(float v);                                         // round to nearest even
 float    f16_to_f32(uint16_t v);
-uint16_t f32_to_bf16(float v);
 float    bf16_to_f32(uint16_t v);
 #endif
