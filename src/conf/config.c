@@ -279,16 +279,17 @@ int config_net(NetSpec *spec, const Config *c, int channels, int side, int class
 
 // ---- lists of numbers ---------------------------------------------------------------------
 
-int config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
-                  double *dst, int max, Err *err) {
+int config_rising(const char *text, const RisingNumbers *of, double *dst, int max, Err *err) {
     int n = 0;
     for (const char *s = text; *s; n++) {
         double v = 0;
         const char *end = parse_number(s, &v);
-        if (!end || (*end && *end != ',') || (*end == ',' && !end[1]) || !(v >= lo && v <= hi) ||
-            (n && v <= dst[n - 1]))
-            return err_set(err, ERR_ARG, "%s: found '%s', expected %s", name, text, expected);
-        if (n == max) return err_set(err, ERR_ARG, "%s: '%s' has more than %d", name, text, max);
+        if (!end || (*end && *end != ',') || (*end == ',' && !end[1]) ||
+            !(v >= of->lo && v <= of->hi) || (n && v <= dst[n - 1]))
+            return err_set(err, ERR_ARG, "%s: found '%s', expected %s", of->name, text,
+                           of->expected);
+        if (n == max)
+            return err_set(err, ERR_ARG, "%s: '%s' has more than %d", of->name, text, max);
         dst[n] = v;
         s = *end ? end + 1 : end;
     }
@@ -296,6 +297,7 @@ int config_rising(const char *name, const char *text, double lo, double hi, cons
 }
 
 int config_fractions(const char *text, double *dst, int max, Err *err) {
-    return config_rising("decay-at", text, nextafter(0, 1), nextafter(1, 0),
-                         "rising fractions below 1, as 1/3,2/3,5/6", dst, max, err);
+    const RisingNumbers fractions = { "decay-at", nextafter(0, 1), nextafter(1, 0),
+                                      "rising fractions below 1, as 1/3,2/3,5/6" };
+    return config_rising(text, &fractions, dst, max, err);
 }

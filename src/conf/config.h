@@ -155,10 +155,13 @@ int  config_only(const Config *c, unsigned commands, const char *where, Err *err
 int  config_given(const Config *c, const char *name);           // nonzero: not a default
 int  config_asked(const Config *c, const char *name);           // nonzero: nor a preset's
 void config_take(Config *c, const Config *from);                // copies what is given in `from`
-// "0,4/255,8/255" -> rising numbers within [lo, hi]; how many, or -1 with err: "NAME: found TEXT,
-// expected EXPECTED".
-int  config_rising(const char *name, const char *text, double lo, double hi, const char *expected,
-                   double *dst, int max, Err *err);
+// "0,4/255,8/255" -> rising numbers; how many, or -1 with err.
+typedef struct {
+    const char *name;                     // of the option, for errors: "NAME: found TEXT, ...
+    double      lo, hi;                   // all within
+    const char *expected;                 // ... expected EXPECTED"
+} RisingNumbers;
+int  config_rising(const char *text, const RisingNumbers *of, double *dst, int max, Err *err);
 // "1/3,2/3,5/6" -> rising numbers within (0, 1); how many, or -1 with err.
 int  config_fractions(const char *text, double *dst, int max, Err *err);
 // What a device and a network are opened with. 0 for channels, side or classes: as the options say,

@@ -38,10 +38,28 @@ static void usual_radii(CurvePlan *c) {
     }
 }
 
+static int read_radii(const Evaluation *e, CurvePlan *c, Err *err) {
+    const char *text = e->use->radii;
+    // no two images are farther apart than this
+    const double most = c->plan.l2 ? sqrt((double)tensor_len(&e->m->net.act[0])) : 1;
+    char expected[128];
+    snprintf(expected, sizeof expected,
+             "numbers that rise from 0 to at most %.4g for %s (pixels go from 0 to 1)", most,
+             c->name);
+    const RisingNumbers radii = { "--radii", 0, most, expected };
+    double *first = c->radius + 1;            // 0 always comes first: the clean accuracy
+    int n = config_rising(text, &radii, first, MAX_RADII - 1, err);
+    if (n < 0) return -1;
+    if (first[0] > 0) first--, n++;
+    memmove(c->radius, first, (size_t)n * sizeof *first);
+    c->n = n;
+    return 0;
+}
+
 static int read_curve(Evaluation *e, CurvePlan *c, const char *name, Err *err) {
     const Config *u = e->use;
     if (read_name(&c->plan, name, err)) return -1;
-    const int apgd = c->plan.method == METHOD_APGD, l2 = c->plan.l2;
+    const int apgd = c->plan.method == METHOD_APGD;
     if (apgd && eval_classes(e) < DLR_CLASSES)
         return err_set(err, ERR_ARG,
                        "--attacks %s: found a model of %d classes, expected at least %d: its DLR "
@@ -53,21 +71,8 @@ static int read_curve(Evaluation *e, CurvePlan *c, const char *name, Err *err) {
     c->plan.restarts = u->restarts;
     c->plan.random_start = u->random_start;
     c->plan.step = u->attack_step_size;
-    if (!u->radii[0]) {
-        usual_radii(c);
-        return 0;
-    }
-    // no two images are farther apart than this
-    const double most = l2 ? sqrt((double)tensor_len(&e->m->net.act[0])) : 1;
-    char expected[128];
-    snprintf(expected, sizeof expected,
-             "numbers that rise from 0 to at most %.4g for %s (pixels go from 0 to 1)", most, name);
-    double *first = c->radius + 1;            // 0 always comes first: the clean accuracy
-    int n = config_rising("--radii", u->radii, 0, most, expected, first, MAX_RADII - 1, err);
-    if (n < 0) return -1;
-    if (first[0] > 0) first--, n++;
-    memmove(c->radius, first, (size_t)n * sizeof *first);
-    c->n = n;
+    if (u->radii[0]) return read_radii(e, c, err);
+    usual_radii(c);
     return 0;
 }
 
