@@ -60,7 +60,8 @@ static const OptNote PREDICT_NOTES[] = {
       "no file; a table is printed" },
     { "data-dir", "folder to search first for image sets", NULL },
     { "seed", "seed of the images of shapes, and of the test split of folder:", NULL },
-    { "json", "print a JSON array instead of a table (with --out: a name that ends in .jsonl)", NULL },
+    { "json", "print a JSON array instead of a table (with --out: a name that ends in .jsonl)",
+      NULL },
     { "force", "replace a file that is not a file of scores", NULL },
     { 0 },
 };

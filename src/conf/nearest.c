@@ -8,7 +8,8 @@ enum { MAX_NAME = 32 };
 
 static int same(char a, char b) { return tolower((unsigned char)a) == tolower((unsigned char)b); }
 
-// Edit distance, of capitals or not: letters inserted, removed, replaced, or two neighbours swapped.
+// Edit distance, of capitals or not: letters inserted, removed, replaced, or two neighbours
+// swapped.
 static int edit_distance(const char *a, const char *b) {
     int d[MAX_NAME + 1][MAX_NAME + 1];
     const int n = (int)strlen(a), m = (int)strlen(b);
