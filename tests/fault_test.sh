@@ -148,9 +148,6 @@ check "an empty folder is no run" gives 1 'empty: no checkpoint to resume from' 
 check "a run is not begun over another" gives 2 'run: already holds a run' $tiny --iterations 1 --out run
 # shellcheck disable=SC2086
 check "nor with shifts as wide as its pictures" gives 2 'pad = 8: images of 8x8' $tiny --pad 8 --iterations 1 --out wide
-# shellcheck disable=SC2086
-check "nor with squares cut out that are larger" \
-    gives 2 'cutout = 9: found images of 8x8, expected at most 8' $tiny --cutout 9 --iterations 1 --out erased
 echo text >file
 # shellcheck disable=SC2086
 check "a file is no run folder" gives 1 'file: exists and is not a folder' $tiny --iterations 1 --out file

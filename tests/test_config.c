@@ -552,8 +552,11 @@ static void a_removed_option_of_a_model_is_left_out(void **state) {
     config_defaults(&c);
     OK(config_stored(&c, "sam = 2\nsam-every = 2\n", "model", err));
     assert_true(c.sam == 2);
-    taken(&c, "sam-every = 1\n");                       // as if it were not there
+    OK(config_stored(&c, "pad = 3\ncutout = 8\n", "model", err));
+    assert_int_equal(c.pad, 3);
+    taken(&c, "sam-every = 1\ncutout = 0\n");           // as if they were not there
     refused_text("sam-every = 2\n", "sam-every", "no such option");
+    refused_text("cutout = 8\n", "cutout", "no such option");
     assert_true(config_stored(&c, "sam-evry = 2\n", "model", NULL));
 }
 

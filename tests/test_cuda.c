@@ -787,8 +787,7 @@ static void batches_agree(void **state) {
         dev->be.copy_in(dev, bytes[i], image, sizeof image);
         const Bytes set = { N, 3, SIDE, bytes[i], label[i] };
         dev->be.pick(dev, (Pick){ PICK_EPOCH, N, 0 }, B, key, now, index[i], NULL);
-        dev->be.batch(dev, &set, index[i], B, (Augment){ 4, 1, (real)0.03, 3 }, key, now, x[i],
-                      y[i]);
+        dev->be.batch(dev, &set, index[i], B, (Augment){ 4, 1, (real)0.03 }, key, now, x[i], y[i]);
         dev->be.rows_put(dev, rows[i], x[i], index[i], B, DIM, now);
         dev->be.pick(dev, (Pick){ PICK_SLOT, N, 10 }, B, key, now, slot[i], y[i]);
         dev->be.rows_get(dev, x[i], rows[i], slot[i], B, DIM);

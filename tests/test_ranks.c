@@ -142,7 +142,7 @@ static Config options(const char *text) {
     static const char common[] =
         "model = wrn-10-1\nbatch = 8\nbuffer = 30\nsteps = 2\nnoise = 0.01\n"
         "reinit = 0.3\nwarmup = 0\nlr = 0.02\niterations = 10\npad = 1\n"
-        "cutout = 2\npx-margin = 0.001\n";
+        "px-margin = 0.001\n";
     OK(config_text(&c, common, strlen(common), "common", err));
     OK(config_text(&c, text, strlen(text), "test", err));
     return c;

@@ -494,67 +494,6 @@ static void short_steps_climb_as_promised(void **state) {
     dev_close(&dev);
 }
 
-static void cutout_greys_one_square_in_every_channel(void **state) {
-    (void)state;
-    enum { S = 8, C = 3, N = 300, CUT = 3 };
-    Dev dev;
-    open_device(&dev, "ref");
-    uint8_t img[C * S * S];
-    int label = 0, index[N] = { 0 }, whole = 0;
-    memset(img, 255, sizeof img);
-    const Bytes set = { 1, C, S, img, &label };
-    real *x = malloc(sizeof *x * N * C * S * S);
-    dev.be.batch(&dev, &set, index, N, (Augment){ .cutout = CUT }, (Rng){ .seed = 1 }, NULL, x,
-                 NULL);
-    for (int k = 0; k < N; k++) {
-        const real *p = x + (ptrdiff_t)k * C * S * S;
-        int zeros = 0, top = S, left = S;
-        for (int i = 0; i < S * S; i++) {
-            assert_true(p[i] == p[S * S + i] && p[i] == p[2 * S * S + i]);
-            assert_true(p[i] == 0 || p[i] == 1);
-            if (p[i] != 0) continue;
-            zeros++;
-            if (i / S < top) top = i / S;
-            if (i % S < left) left = i % S;
-        }
-        for (int i = 0; i < S * S; i++)            // what is grey lies within one square
-            assert_true(p[i] != 0 || (i / S - top < CUT && i % S - left < CUT));
-        assert_true(zeros >= 4 && zeros <= CUT * CUT);      // the border may cut it off
-        whole += zeros == CUT * CUT;
-    }
-    assert_close(whole, N * 36 / 64.0, 5 * sqrt(N * 36 / 64.0));  // centres 1 .. 6 of 8, both ways
-    free(x);
-    dev_close(&dev);
-}
-
-static Config tiny_run(Set *set);
-
-// --cutout is of labelled images: p(x)'s own batch does not have it.
-static void cutout_spares_the_batches_of_px(void **state) {
-    (void)state;
-    enum { N = 4, D = 3 * 8 * 8 };
-    for (PxRule px = PX_CLEAN; px < PX_NONE; px++) {
-        real x[2][2][N * D];                                // [with cutout][labelled, p(x)]
-        for (int cut = 0; cut < 2; cut++) {
-            Set set;
-            Dev dev;
-            Trainer t;
-            Config c = tiny_run(&set);
-            c.px = px, c.cutout = cut ? 4 : 0;
-            open_device(&dev, "ref");
-            OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
-            gather_batches(&t);
-            dev.be.copy_out(&dev, x[cut][0], t.labelled->x, sizeof x[cut][0]);
-            dev.be.copy_out(&dev, x[cut][1], t.px_real->x, sizeof x[cut][1]);
-            trainer_close(&t);
-            set_free(&set);
-            dev_close(&dev);
-        }
-        assert_true(memcmp(x[0][0], x[1][0], sizeof x[0][0]) != 0);
-        if (px != PX_SHARED) assert_memory_equal(x[0][1], x[1][1], sizeof x[0][1]);
-    }
-}
-
 static void augmentation_moves_mirrors_and_adds_noise(void **state) {
     (void)state;
     enum { S = 8, N = 400 };
@@ -901,8 +840,6 @@ int main(void) {
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
         cmocka_unit_test(fresh_chains_come_as_far_as_those_of_the_buffer),
         cmocka_unit_test(short_steps_climb_as_promised),
-        cmocka_unit_test(cutout_greys_one_square_in_every_channel),
-        cmocka_unit_test(cutout_spares_the_batches_of_px),
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),

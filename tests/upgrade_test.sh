@@ -46,6 +46,19 @@ expect 0 '"class"' predict old.safetensors run-0.1/samples/step-0000024.png --de
 expect 0 'new.safetensors: written' export old.safetensors new.safetensors
 expect 0 'adversarial' info new.safetensors
 
+# ---- options that were removed, in the place of another that had no effect
+removed() {                     # FILE VALUE: the file of a run with cutout = VALUE
+    LC_ALL=C sed -i "s/\\\\npenalty = 0\\\\n/\\\\ncutout  = $2\\\\n/" "$1"
+    grep -aq "cutout  = $2" "$1" || bad "$1 has no penalty = 0"
+}
+cp -r run-0.1 cut
+removed cut/last.safetensors 0
+expect 0 'cut: 31 steps' train --resume --iterations 31 --device cpu --out cut
+removed cut/last.safetensors 8
+expect 2 'cutout: no such option' train --resume --iterations 32 --out cut
+removed cut/best.safetensors 8
+expect 0 'adversarial' info cut/best.safetensors
+
 # ---- names of options
 printf 'attack = linf\nattack-radius = 8/255\ndata = shapes\nside = 8\nmodel = wrn-10-1\nbatch = 8\nbuffer = 10\nvalid-images = 20\ntrain-images = 50\nsteps = 1\n' >old.conf
 expect 0 'conf: 1 step in' train --config old.conf --iterations 1 --out conf

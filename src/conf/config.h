@@ -58,7 +58,7 @@ typedef struct {
     PxLoss px_loss;
     double px_weight, pyx_weight, pxy_weight, penalty, px_margin;
     double sigma;                   // noise on real images
-    int    pad, flip, cutout;
+    int    pad, flip;
     BnRule bn_stats;
     double bn_momentum;
     // optimisation

@@ -12,7 +12,9 @@
 enum { MAX_FILE = 64 << 10, MAX_LINE = 1024 };
 
 // Options that were removed, and the values at which they changed nothing.
-static const struct { const char *name, *neutral; } REMOVED[] = { { "sam-every", "1" } };
+static const struct {
+    const char *name, *neutral;
+} REMOVED[] = { { "sam-every", "1" }, { "cutout", "0" } };
 
 typedef struct {
     const char *where;

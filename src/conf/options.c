@@ -159,8 +159,6 @@ const OptRow config_rows[] = {
       "largest random shift of real images in pixels, with mirrored borders" },
     { "flip", T_FLAG, AT(flip), "on", 0, 1, NULL, TRAIN, "objective",
       "mirror real images at random, unless the data set rules it out (digits)" },
-    { "cutout", T_INT, AT(cutout), "0", 0, 64, NULL, TRAIN, "objective",
-      "side of a grey square at a random place in each labelled image, in pixels; 0: none" },
     { "bn-stats", T_CHOICE, AT(bn_stats), "real", 0, 0, "real|all", TRAIN, "objective",
       "images that update the running statistics: real ones, or chains as well" },
     { "bn-momentum", T_NUM, AT(bn_momentum), "0.1", 0, 1, NULL, TRAIN, "objective",

@@ -120,9 +120,6 @@ RNG_FN Energy energy_now(Energy e) {
     return e;
 }
 
-// {0}: the image as it is. cutout: the side of a square of zeros at a random place, 0: none.
-typedef struct { int pad, flip; real noise; int cutout; } Augment;
-
 RNG_FN double softplus(double v) { return (v > 0 ? v : 0) + log1p(exp(-fabs(v))); }
 
 // The terms of LSE in a row of logits: their derivative by LSE.
@@ -133,16 +130,6 @@ RNG_FN double energy_slope(const Energy *e, double lse) {
 
 RNG_FN double energy_softplus(const Energy *e, double lse) {
     return e->d > 0 ? softplus(lse) : e->d < 0 ? softplus(-lse) : 0;
-}
-
-// Whether pixel (i, j) lies in image k's square of zeros.
-RNG_FN int cut_out(const Augment *a, Rng key, uint32_t k, int i, int j, int side) {
-    if (!a->cutout) return 0;
-    key.sub = 3;
-    const int half = a->cutout / 2;
-    const int di = i - (int)rng_below(key, (uint64_t)k * 2, (uint32_t)side) + half;
-    const int dj = j - (int)rng_below(key, (uint64_t)k * 2 + 1, (uint32_t)side) + half;
-    return di >= 0 && di < a->cutout && dj >= 0 && dj < a->cutout;
 }
 
 RNG_FN Rng rng_now(Rng key, const StepState *now) {
@@ -165,6 +152,7 @@ typedef struct {                      // an image set on the device
     const int     *y;                 // [n]
 } Bytes;
 
+typedef struct { int pad, flip; real noise; } Augment;      // {0}: the image as it is
 
 // How a batch's row numbers come about; all without replacement within a batch.
 typedef enum {

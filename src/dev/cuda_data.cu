@@ -48,8 +48,7 @@ static __global__ void batch_kernel(Bytes set, const int *index, Augment a, Rng 
         const int j = (int)(e % (size_t)S), i = (int)(e / (size_t)S % (size_t)S),
                   c = (int)(e / (size_t)(S * S));
         const int ii = reflect(i + di, S), jj = reflect((mirror ? S - 1 - j : j) + dj, S);
-        float v =
-            cut_out(&a, key, row, i, j, S) ? 0 : (float)src[(c * S + ii) * S + jj] / 127.5f - 1;
+        float v = (float)src[(c * S + ii) * S + jj] / 127.5f - 1;
         if (a.noise > 0) v += a.noise * z[e - b];
         x[(size_t)k * dim + e] = v;
     }

@@ -192,10 +192,7 @@ static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a
             for (int i = 0; i < S; i++)
                 for (int j = 0; j < S; j++) {
                     int ii = reflect(i + di, S), jj = reflect((mirror ? S - 1 - j : j) + dj, S);
-                    dst[(c * S + i) * S + j] =
-                        cut_out(&a, key, row, i, j, S)
-                            ? 0
-                            : (real)src[(c * S + ii) * S + jj] / (real)127.5 - 1;
+                    dst[(c * S + i) * S + j] = (real)src[(c * S + ii) * S + jj] / (real)127.5 - 1;
                 }
         for (size_t b = 0; a.noise > 0 && b < dim; b += 4) {
             float z[4];

@@ -27,7 +27,7 @@ static Rng key_of(const Trainer *t, uint32_t stream) {
 }
 
 Augment trainer_augment(const Trainer *t) {
-    return (Augment){ t->cfg.pad, t->cfg.flip, (real)t->cfg.sigma, t->cfg.cutout };
+    return (Augment){ t->cfg.pad, t->cfg.flip, (real)t->cfg.sigma };
 }
 
 void gather_batches(Trainer *t) {
@@ -35,8 +35,6 @@ void gather_batches(Trainer *t) {
     const int B = t->cfg.batch, n = t->rows;                // all ranks pick the same
     const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
     const Augment noisy = trainer_augment(t), clean = { 0 };
-    Augment uncut = noisy;                                  // --cutout is of labelled images
-    uncut.cutout = 0;
     const TrainBatch *label = t->labelled, *px = t->px_real;
     const int *mine = t->index + t->first;
 
@@ -48,7 +46,7 @@ void gather_batches(Trainer *t) {
                   px->y);
     if (t->cfg.px == PX_INDEPENDENT) {                      // others
         be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->state, t->px_index, NULL);
-        be->batch(t->dev, &t->data, t->px_index + t->first, n, uncut, key_of(t, RNG_AUGMENT2),
+        be->batch(t->dev, &t->data, t->px_index + t->first, n, noisy, key_of(t, RNG_AUGMENT2),
                   t->state, px->x, px->y);
     }
 }

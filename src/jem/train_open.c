@@ -186,9 +186,6 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
         return err_set(err, ERR_ARG,
                        "pad = %d: images of %dx%d can be shifted by %d pixel%s at most", c->pad,
                        train->side, train->side, train->side - 1, plural(train->side - 1));
-    if (c->cutout > train->side)
-        return err_set(err, ERR_ARG, "cutout = %d: found images of %dx%d, expected at most %d",
-                       c->cutout, train->side, train->side, train->side);
     t->cfg = *c;
     t->cfg.flip = c->flip && train->flip;
     t->dev = dev;
