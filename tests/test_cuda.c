@@ -6,6 +6,7 @@
 #include "testing.h"
 #include "search_case.h"
 #include "jem/train.h"
+#include "jem/weight_noise.h"
 #include <stdio.h>
 
 enum { GUARD = 64, MAX_BUFS = 96 };
@@ -657,6 +658,40 @@ static void chains_and_attacks_agree(void **state) {
     pair_close(&t);
 }
 
+static void noise_on_weights_agrees(void **state) {
+    (void)state;
+    const NetSpec spec = {
+        .depth = 10, .width = 2, .channels = 3, .side = 32, .classes = 7, .norm = NORM_BATCH
+    };
+    const Rng key = { .seed = 3, .stream = RNG_WEIGHT_NOISE, .step = 9 };
+    Pair t;
+    real *seen[2][2];                               // by device: with noise, and without it again
+    size_t n = 0;
+    if (pair_open(&t, PREC_BF16, NULL)) return;
+    for (int i = 0; i < 2; i++) {
+        Net net;
+        WeightNoise w;
+        OK(net_build(&net, &spec, err));
+        OK(net_alloc(&net, &t.dev[i], err));
+        OK(net_init(&net, 1, err));
+        n = net.n_w;
+        OK(weight_noise_open(&w, &net, err));
+        for (int k = 0; k < 2; k++) {
+            seen[i][k] = malloc(n * sizeof(real));
+            if (!k) weight_noise_add(&w, 0.3, key);
+            else weight_noise_remove(&w);
+            t.dev[i].be.copy_out(&t.dev[i], seen[i][k], net.w, n * sizeof(real));
+        }
+        dev_fine(&t.dev[i]);
+        weight_noise_close(&w);
+        net_free(&net);
+    }
+    for (size_t j = 0; j < n; j++) assert_close(seen[1][0][j], seen[0][0][j], 1e-5);
+    assert_memory_equal(seen[1][1], seen[0][1], n * sizeof(real));
+    for (int i = 0; i < 4; i++) free(seen[i / 2][i % 2]);
+    pair_close(&t);
+}
+
 static void dot_products_agree(void **state) {
     (void)state;
     static const size_t size[] = { 1, 33, 1024, 100003 };
@@ -1242,6 +1277,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(pooling_and_layouts_agree),
         cmocka_unit_test(heads_agree),
         cmocka_unit_test(chains_and_attacks_agree),
+        cmocka_unit_test(noise_on_weights_agrees),
         cmocka_unit_test(dot_products_agree),
         cmocka_unit_test(optimisers_agree),
         cmocka_unit_test(watches_agree),

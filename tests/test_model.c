@@ -4,6 +4,7 @@
 #include "base/safetensors.h"
 #include "base/torch_file.h"
 #include "run/ckpt.h"
+#include "jem/weight_noise.h"
 #include "jempp.h"
 #include "run/model.h"
 #include <limits.h>
@@ -649,6 +650,98 @@ static void classes_are_found_by_name_number_and_with_commas(void **state) {
     }
 }
 
+// ---- noise on the weights while chains run -----------------------------------------------------
+
+static double sum_of_squares(const real *a, const real *b, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = (double)a[i] - (b ? (double)b[i] : 0);
+        sum += d * d;
+    }
+    return sum;
+}
+
+// Independent numbers of every layer: as large as asked for, others with another key, and gone
+// again. Norms have none.
+static void noise_on_weights_is_as_large_as_asked_for(void **state) {
+    (void)state;
+    Model m;
+    WeightNoise w;
+    OK(open_model(&m, good, err));
+    Net *net = &m.net;
+    real *clean = malloc(net->n_w * sizeof *clean), *once = malloc(net->n_w * sizeof *once);
+    memcpy(clean, net->w, net->n_w * sizeof *clean);
+    OK(weight_noise_open(&w, net, err));
+    const Rng key = { .seed = 5, .stream = RNG_WEIGHT_NOISE, .step = 1 };
+    weight_noise_add(&w, 0.25, key);
+    memcpy(once, net->w, net->n_w * sizeof *once);
+    for (int i = 0; i < net->n_par; i++) {
+        const Param *p = &net->par[i];
+        const double moved = sum_of_squares(net->w + p->off, clean + p->off, p->len),
+                     size = sum_of_squares(clean + p->off, NULL, p->len);
+        if (p->fan_in > 0)          // the standard deviation of an estimate from len numbers, 5 times
+            assert_close(sqrt(moved / size), 0.25, 0.25 * 5 / sqrt(2.0 * (double)p->len));
+        else assert_true(moved == 0);
+    }
+    weight_noise_add(&w, 0.25, (Rng){ .seed = 5, .stream = RNG_WEIGHT_NOISE, .step = 2 });
+    assert_memory_not_equal(net->w, once, net->n_w * sizeof *once);
+    weight_noise_add(&w, 0.25, key);                    // in place of the other, not on top of it
+    assert_memory_equal(net->w, once, net->n_w * sizeof *once);
+    weight_noise_remove(&w);
+    assert_memory_equal(net->w, clean, net->n_w * sizeof *clean);
+    weight_noise_add(&w, 0.25, key);
+    weight_noise_close(&w);
+    assert_memory_equal(net->w, clean, net->n_w * sizeof *clean);
+    free(clean);
+    free(once);
+    model_close(&m);
+}
+
+typedef struct {
+    Model *m;
+    const real *clean;
+    int seen;
+} CleanWeights;
+
+static int weights_are_clean(void *ctx, int step, int steps, int n, const float *images,
+                             const int *class_of) {
+    CleanWeights *c = ctx;
+    (void)step, (void)steps, (void)n, (void)images, (void)class_of;
+    assert_memory_equal(c->m->net.w, c->clean, c->m->net.n_w * sizeof *c->clean);
+    return ++c->seen == 4;                              // stops in the middle
+}
+
+// Whoever watches chains, or ends them, finds the model's own weights.
+static void noise_on_weights_is_for_chains_alone(void **state) {
+    (void)state;
+    Model m;
+    Config use;
+    float image[2][3 * 8 * 8];
+    spoil("options", "start = uniform\nbatch = 2\nsteps = 5\n", NULL);
+    OK(open_model(&m, bad, err));
+    real *clean = malloc(m.net.n_w * sizeof *clean);
+    memcpy(clean, m.net.w, m.net.n_w * sizeof *clean);
+    config_defaults(&use);
+    OK(config_set(&use, "steps", "5", "steps", err));
+    OK(config_set(&use, "weight-noise", "0.3", "weight-noise", err));
+    CleanWeights c = { &m, clean, 0 };
+    Err why = { 0 };
+    assert_int_not_equal(model_sample_watched(&m, &use, NULL,
+                                              &(ChainWatch){ weights_are_clean, &c }, 1, image[0],
+                                              NULL, &why),
+                         0);
+    assert_int_equal(c.seen, 4);
+    assert_memory_equal(m.net.w, clean, m.net.n_w * sizeof *clean);
+    for (int k = 0; k < 2; k++) {
+        OK(config_set(&use, "weight-noise", k ? "0" : "0.3", "weight-noise", err));
+        OK(model_sample(&m, &use, NULL, 1, image[k], NULL, err));
+        assert_memory_equal(m.net.w, clean, m.net.n_w * sizeof *clean);
+    }
+    assert_memory_not_equal(image[0], image[1], sizeof image[0]);
+    free(clean);
+    model_close(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_carries_its_names_and_threshold),
@@ -666,6 +759,8 @@ int main(void) {
         cmocka_unit_test(one_gaussian_has_one_centre),
         cmocka_unit_test(starts_that_do_not_fit_are_refused),
         cmocka_unit_test(chains_that_climb_a_class_have_it),
+        cmocka_unit_test(noise_on_weights_is_as_large_as_asked_for),
+        cmocka_unit_test(noise_on_weights_is_for_chains_alone),
         cmocka_unit_test(every_weight_must_be_there_before_memory_is_spent),
         cmocka_unit_test(weights_that_are_not_finite_are_refused_by_name),
         cmocka_unit_test(sizes_that_no_network_has_are_refused),

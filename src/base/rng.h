@@ -25,7 +25,7 @@ typedef struct {
 enum {                    // streams; a number once given is never reused: old runs must resume
     RNG_INIT = 1, RNG_SPLIT, RNG_EPOCH, RNG_EPOCH2, RNG_AUGMENT, RNG_AUGMENT2, RNG_SLOT, RNG_REINIT,
     RNG_START, RNG_LANGEVIN, RNG_LABEL, RNG_SHAPES, RNG_EVAL, RNG_ATTACK, RNG_BENCH, RNG_TEST,
-    RNG_SUBSET, RNG_REAL
+    RNG_SUBSET, RNG_REAL, RNG_WEIGHT_NOISE
 };
 
 RNG_FN void rng_block(Rng k, uint32_t block, uint32_t out[4]) {

@@ -3,6 +3,7 @@
 #ifndef DRAW_H
 #define DRAW_H
 #include "base/image.h"
+#include "jem/weight_noise.h"
 #include "run/model.h"
 
 typedef struct {
@@ -11,6 +12,7 @@ typedef struct {
     Config   cfg;               // the run's, with the options of this call
     int      steps_given;       // by this call, not by the run
     const Events *ev;
+    WeightNoise noise;          // while chains run; not open where none is wanted
     char     wanted[MODEL_CLASSES];    // by class
     int      n_wanted;
     const ChainWatch *watch;    // or NULL

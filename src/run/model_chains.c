@@ -152,6 +152,7 @@ static int show_frame(Draw *d, int step, int steps, const int *cls, Err *err) {
     const size_t dim = tensor_len(&d->m->net.act[0]), B = (size_t)d->cfg.batch;
     int n = 0;
     if (!d->watch) return 0;
+    weight_noise_remove(&d->noise);         // who watches may classify images meanwhile
     d->m->dev.be.copy_out(&d->m->dev, d->s->host, d->s->x, B * dim * sizeof(real));
     for (int i = 0; i < d->cfg.batch && n < d->n_seen; i++) {
         if (!d->wanted[cls[i]]) continue;
@@ -257,6 +258,12 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
         if (show_frame(d, k, d->s->anneal.steps, cls, err)) return -1;
         const ChainBatch b = chains_of(d, seed_of(&d->cfg) + (uint64_t)batch_no, k);
         chain.move.lr = step_size * anneal_scale(&d->s->anneal, k);
+        if (d->noise.net) {
+            const Rng of_weights = { .seed = b.key.seed,
+                                     .stream = RNG_WEIGHT_NOISE,
+                                     .step = (uint32_t)k };
+            weight_noise_add(&d->noise, d->cfg.weight_noise, of_weights);
+        }
         sample_run(&d->s->pass, &chain, &b);
         if (stopped(d->ev, err)) return -1;
     }
@@ -297,8 +304,13 @@ static int run_batches(Draw *d, const Drawn *to, Err *err) {
 }
 
 int draw_chains(Draw *d, const Drawn *to, Err *err) {
+    int rc = sampler_open(d, err);
+    if (!rc && d->cfg.weight_noise > 0 && d->cfg.from == FROM_FRESH)
+        rc = weight_noise_open(&d->noise, &d->m->net, err);
     // all fail where one has no memory for it, instead of waiting for its images
-    return comm_agree(d->m->comm, sampler_open(d, err), err) || run_batches(d, to, err);
+    rc = comm_agree(d->m->comm, rc, err) || run_batches(d, to, err);
+    weight_noise_close(&d->noise);
+    return rc;
 }
 
 Anneal model_chains(const Model *m) { return m->sampler ? m->sampler->anneal : (Anneal){ 0 }; }
