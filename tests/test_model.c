@@ -679,7 +679,7 @@ static void noise_on_weights_is_as_large_as_asked_for(void **state) {
         const Param *p = &net->par[i];
         const double moved = sum_of_squares(net->w + p->off, clean + p->off, p->len),
                      size = sum_of_squares(clean + p->off, NULL, p->len);
-        if (p->fan_in > 0)          // the standard deviation of an estimate from len numbers, 5 times
+        if (p->fan_in > 0)          // 5 standard deviations of an estimate from len numbers
             assert_close(sqrt(moved / size), 0.25, 0.25 * 5 / sqrt(2.0 * (double)p->len));
         else assert_true(moved == 0);
     }
