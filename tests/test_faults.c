@@ -325,6 +325,29 @@ static void every_allocation_in_using_a_model_may_fail(void **state) {
     print_message("up to %ld allocations\n", at - 1);
 }
 
+// A model stays in use after a call that ran out of memory, with noise on its weights or without.
+static void a_model_draws_again_after_any_failed_allocation(void **state) {
+    (void)state;
+    JemppErr err = { 0 };
+    float images[2 * 3 * 4 * 4] = { 0 };
+    long at = 0;
+    make_model();
+    JemppOptions *o = use_options(&err);
+    assert_int_equal(jempp_set(o, "weight-noise", "0.3", &err), 0);
+    do {
+        Jempp *j = jempp_open(o, model, &err);
+        assert_non_null(j);
+        arm(MEMORY, at += EVERY, 0);
+        const int rc = jempp_sample(j, o, NULL, 1, images, NULL, &err);
+        check(rc, &err, "a draw", at);
+        err = (JemppErr){ 0 };
+        if (jempp_sample(j, o, NULL, 1, images, NULL, &err)) fail_msg("%ld: %s", at, err.msg);
+        jempp_close(j);
+    } while (fired);
+    assert_true(at > 10);
+    jempp_options_free(o);
+}
+
 static void every_allocation_of_an_export_may_fail(void **state) {
     (void)state;
     long at = 0;
@@ -604,6 +627,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_allocation_of_a_set_up_of_the_cpu_may_fail),
         cmocka_unit_test(every_allocation_of_a_resumed_run_may_fail),
         cmocka_unit_test(every_allocation_in_using_a_model_may_fail),
+        cmocka_unit_test(a_model_draws_again_after_any_failed_allocation),
         cmocka_unit_test(every_allocation_of_an_export_may_fail),
         cmocka_unit_test(every_allocation_in_reading_pytorchs_files_may_fail),
         cmocka_unit_test(every_call_that_writes_a_checkpoint_may_fail),

@@ -106,6 +106,11 @@ static int open_pass(Sampler *s, Model *m, int batch, Err *err) {
     return 0;
 }
 
+static int open_noise(Draw *d, Err *err) {
+    if (!(d->cfg.weight_noise > 0) || d->cfg.from != FROM_FRESH) return 0;
+    return weight_noise_open(&d->noise, &d->m->net, err);
+}
+
 // What this call needs and the last one did not leave. A failure closes it, so that the next call
 // begins afresh.
 static int sampler_open(Draw *d, Err *err) {
@@ -117,7 +122,8 @@ static int sampler_open(Draw *d, Err *err) {
     if (s->starts.dev && s->kind != kind) close_starts(s, &m->dev);
     if (s->pass.net && s->pass.batch != d->cfg.batch) close_pass(s, &m->dev);
     const int failed = (!s->starts.dev && open_starts(s, m, kind, d->ev, err)) ||
-                       (!s->pass.net && open_pass(s, m, d->cfg.batch, err)) || stopped(d->ev, err);
+                       (!s->pass.net && open_pass(s, m, d->cfg.batch, err)) || open_noise(d, err) ||
+                       stopped(d->ev, err);
     if (failed) {
         close_starts(s, &m->dev);
         close_pass(s, &m->dev);
@@ -304,11 +310,8 @@ static int run_batches(Draw *d, const Drawn *to, Err *err) {
 }
 
 int draw_chains(Draw *d, const Drawn *to, Err *err) {
-    int rc = sampler_open(d, err);
-    if (!rc && d->cfg.weight_noise > 0 && d->cfg.from == FROM_FRESH)
-        rc = weight_noise_open(&d->noise, &d->m->net, err);
     // all fail where one has no memory for it, instead of waiting for its images
-    rc = comm_agree(d->m->comm, rc, err) || run_batches(d, to, err);
+    const int rc = comm_agree(d->m->comm, sampler_open(d, err), err) || run_batches(d, to, err);
     weight_noise_close(&d->noise);
     return rc;
 }
