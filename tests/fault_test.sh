@@ -272,6 +272,33 @@ check "and numbers that are not finite" \
     gives 3 'not finite' $tiny --norm none --lr 100 --retries 1 --iterations 99 --out wild
 check "which leave a whole checkpoint too" [ "$(step_of wild/last.safetensors)" = "${python:+0}" ]
 
+# ---- climb below its limit
+# shellcheck disable=SC2086
+check "a climb that is never high ends as divergence" gives 3 'climb fell below --climb-limit, so p(x) was being lost; giving up after 4' $tiny \
+    --step-size 50 --clip 0 --sam 0.1 --sam-from 0.9 --climb-limit 0.7 --retries 4 --iterations 200 --out steep
+check "which the first steps do not count for" [ "$(sed -n 's/^\([0-9]*\)\t.*fell below --climb-limit,.*/\1/p' steep/diverged.tsv |
+    sort -u)" = 101 ]
+check "a state close to it is not saved" [ "$(grep -c 'rolling back to step 0 ' err)" = 4 ]
+check "SAM begins" grep -q 'SAM begins now instead of at --sam-from (retry 1 of 4)' err
+check "then its radius doubles" grep -q "SAM's radius is now 2 times --sam (retry 2 of 4)" err
+check "twice" grep -q "SAM's radius is now 4 times --sam (retry 3 of 4)" err
+check "and no more" grep -q 'half the learning rate (retry 4 of 4)' err
+check "it says what may help" grep -q 'try a larger --sam' err
+# shellcheck disable=SC2086
+train $tiny --conv direct --sam 0.5 --sam-from 1 --retries 1 --iterations 110 --out low
+check "another limit when resumed" gives 3 'rolling back to step 110 ' --resume --climb-limit 1 --iterations 150 --out low
+check "is an earlier start of SAM" grep -q 'SAM begins now' err
+cp -r low low2
+train --resume --climb-limit 0 --iterations 130 --out low
+train --resume --climb-limit 0 --iterations 119 --out low2
+train --resume --iterations 130 --out low2
+check "which a stopped run remembers" grep -aq '"sam_boost":"1"' low2/last.safetensors
+check "bit for bit" same low low2
+# shellcheck disable=SC2086
+check "without SAM it rolls back alone" gives 3 'random stream (retry 1 of 1)' $tiny --step-size 50 --clip 0 --climb-limit 0.7 \
+    --retries 1 --iterations 200 --out nosam
+check "and SAM is what may help" grep -q 'try --sam 1' err
+
 # ---- chains that hardly move: the density runs away from them, but for a margin; when, is a matter of the last bits
 slow="--data shapes --side 8 --model wrn-10-1 --batch 16 --buffer 100 --train-images 800 --valid-images 100 --steps 1
       --step-size 0.0001 --warmup 10 --decay-factor 1 --retries 0 --threads 1 --conv direct"

@@ -752,7 +752,7 @@ static void watches_agree(void **state) {
     (void)state;
     Pair t;
     pair_open(&t, PREC_FP32, NULL);
-    for (int mode = 0; mode < 7; mode++) {
+    for (int mode = 0; mode < 8; mode++) {
         const Watch o = { .n = 4,
                           .n_batch = mode % 2 ? 3 : 1,
                           .e = { { .a = 1, .b = -1 }, { .a = -1, .c = (real)0.1 }, { .a = 1 } },
@@ -762,6 +762,7 @@ static void watches_agree(void **state) {
                           .loss_limit = mode == 2 ? (real)1e-3 : 1000,
                           .gap_limit = mode == 3 ? (real)1e-6 : 10,
                           .ce_limit = mode == 6 ? (real)1e-6 : 0,
+                          .climb_limit = mode == 7 ? 1 : 0,
                           .px_margin = mode == 1   ? 100
                                        : mode == 3 ? (real)1e-6
                                                    : 0,
@@ -776,9 +777,12 @@ static void watches_agree(void **state) {
             if (mode == 5)
                 t.dev[i].be.copy_in(&t.dev[i], sums[i], &(real){ (real)NAN }, sizeof(real));
             // the first step, one that is the best so far, one that is not
-            const StepState before = { .in.step = mode == 4 ? 0 : 61,
+            const StepState before = { .in.step = mode == 4   ? 0
+                                                  : mode == 7 ? 161
+                                                              : 61,
                                        .in.lr = (real)0.1,
                                        .gap = 1,
+                                       .climb = -50,
                                        .ce = 9,
                                        .ce_low = mode == 1 ? 100 : 0 };
             StepState *now = now_on(&t, i, before);
@@ -787,9 +791,11 @@ static void watches_agree(void **state) {
         }
         assert_int_equal(seen[0].halt, seen[1].halt);
         assert_int_equal(seen[0].over_margin, seen[1].over_margin);
+        if (mode == 7) assert_int_equal(seen[1].halt, HALT_CLIMB);
         if (mode != 5) {
             same(&t, ring, 8 * N_ROW, 1e-5, "the log");
             assert_close(seen[0].gap, seen[1].gap, 1e-5);
+            assert_close(seen[0].climb, seen[1].climb, 1e-5);
             assert_close(seen[0].ce, seen[1].ce, 1e-5);
             assert_close(seen[0].ce_low, seen[1].ce_low, 1e-5);
         }

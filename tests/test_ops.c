@@ -535,6 +535,71 @@ static void climb_is_what_a_move_gains_of_what_its_slope_promises(void **state) 
     dev_close(&t.dev);
 }
 
+// Chains gain 5 of the 20 that their gradient predicts.
+static void watch_climb_of_a_quarter(Watched *t, uint32_t step, real mean) {
+    watch_open(t);
+    t->w.up = (Energy){ .a = 1 }, t->w.after = CHAIN_AFTER, t->w.climb_limit = (real)0.5;
+    t->sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 5, t->sums[CHAIN_SLOPE * N_SUM + 1] = 20;
+    t->now.in.step = step, t->now.climb = mean;
+}
+
+static void the_mean_of_climb_begins_with_its_first_value(void **state) {
+    (void)state;
+    Watched t;
+    watch_climb_of_a_quarter(&t, 0, 0);
+    watch_step_of(&t);
+    assert_true(t.now.climb == (real)0.25 && t.now.halt == HALT_NO);
+    t.now.in.step = 1;
+    t.sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 20;
+    watch_step_of(&t);
+    assert_close(t.now.climb, 0.98 * 0.25 + 0.02, 1e-6);
+    dev_close(&t.dev);
+}
+
+static void climb_below_its_limit_halts(void **state) {
+    (void)state;
+    const struct {
+        uint32_t step;
+        double   mean, limit;
+        int      halt;
+    } cases[] = {
+        { 100, 0.52, 0.5, HALT_NO },                            // becomes 0.5146
+        { 100, 0.50, 0.5, HALT_CLIMB },                         // 0.495
+        { 99, 0.50, 0.5, HALT_NO },                             // too early
+        { 100, 0.50, 0, HALT_NO },
+    };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        Watched t;
+        watch_climb_of_a_quarter(&t, cases[i].step, (real)cases[i].mean);
+        t.w.climb_limit = (real)cases[i].limit;
+        watch_step_of(&t);
+        assert_close(t.now.climb, 0.98 * cases[i].mean + 0.02 * 0.25, 1e-6);
+        assert_int_equal(t.now.halt, cases[i].halt);
+        dev_close(&t.dev);
+    }
+}
+
+static void climb_that_is_no_number_halts(void **state) {
+    (void)state;
+    Watched t;
+    watch_climb_of_a_quarter(&t, 100, 1);
+    t.sums[CHAIN_AFTER * N_SUM + SUM_LSE] = (real)NAN;
+    watch_step_of(&t);
+    assert_true(isfinite(t.row[ROW_LOSS]));
+    assert_int_equal(t.now.halt, HALT_CLIMB);
+    dev_close(&t.dev);
+}
+
+static void without_chains_there_is_no_climb(void **state) {
+    (void)state;
+    Watched t;
+    watch_climb_of_a_quarter(&t, 100, 0);
+    t.w.n_batch = 1, t.w.sampled = -1;
+    watch_step_of(&t);
+    assert_true(t.now.climb == 0 && t.now.halt == HALT_NO);
+    dev_close(&t.dev);
+}
+
 static void a_dot_product_is_summed(void **state) {
     (void)state;
     Dev dev;
@@ -612,6 +677,10 @@ int main(void) {
         cmocka_unit_test(a_dot_product_is_summed),
         cmocka_unit_test(a_gap_beyond_its_limit_halts),
         cmocka_unit_test(a_classifier_that_forgets_halts),
+        cmocka_unit_test(the_mean_of_climb_begins_with_its_first_value),
+        cmocka_unit_test(climb_below_its_limit_halts),
+        cmocka_unit_test(climb_that_is_no_number_halts),
+        cmocka_unit_test(without_chains_there_is_no_climb),
         cmocka_unit_test(a_loss_that_is_not_finite_halts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

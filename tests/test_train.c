@@ -1,8 +1,11 @@
 // test_train.c - chain starts, the replay buffer, the step: laws, bookkeeping, repeatability.
 #include "testing.h"
 #include "jem/train.h"
+#include "run/ckpt.h"
 #include "run/train_bench.h"
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 enum { SIDE = 4, DIM = SIDE * SIDE };
 
@@ -773,6 +776,92 @@ static void sam_begins_at_its_share_of_the_run(void **state) {
     assert_true(memcmp(rows[0][1], rows[2][1], sizeof rows[0][1]) != 0);
 }
 
+static void stronger_sam_survives_a_checkpoint(void **state) {
+    (void)state;
+    char path[] = "/tmp/jempp_train_XXXXXX";
+    const int made = mkstemp(path);
+    assert_true(made >= 0);
+    close(made);
+    Dev dev;
+    Trainer t[2];
+    Set set;
+    Snapshot file = { 0 };
+    RunState run = { .lr_scale = 1, .best_accuracy = -1 }, read;
+    real w[2][64];
+    Config c = tiny_run(&set);
+    c.iterations = 6, c.sam = 0.5, c.sam_from = 1;
+    OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
+    for (int i = 0; i < 2; i++) OK(trainer_open(&t[i], &dev, NULL, &c, &set, i, err));
+    t[0].sam_boost = 2;
+    for (int i = 0; i < 3; i++) trainer_advance(&t[0]);
+    OK(ckpt_take(&file, &t[0], &run, path, NULL, err));
+    OK(snapshot_write(&file, err));
+    OK(ckpt_load(&t[1], &read, path, err));
+    assert_true(t[1].sam_boost == 2);
+    assert_true(trainer_state(&t[1]).climb == trainer_state(&t[0]).climb);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 3; k++) trainer_advance(&t[i]);
+        dev.be.copy_out(&dev, w[i], t[i].net.w, sizeof w[i]);
+        trainer_close(&t[i]);
+    }
+    assert_memory_equal(w[0], w[1], sizeof w[0]);
+    snapshot_free(&file, &dev);
+    dev_close(&dev);
+    set_free(&set);
+    remove(path);
+}
+
+// Six steps with sam_boost from the first on; row i + 1 shows what step i learnt.
+static void boosted_steps(double sam, double from, double boost, real rows[6][N_ROW]) {
+    Dev dev;
+    Trainer t;
+    Set set;
+    Config c = tiny_run(&set);
+    c.iterations = 6, c.sam = sam, c.sam_from = from;
+    OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
+    OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
+    t.sam_boost = boost;
+    for (int i = 0; i < 6; i++) trainer_advance(&t);
+    trainer_rows(&t, 0, 6, rows[0]);
+    trainer_close(&t);
+    dev_close(&dev);
+    set_free(&set);
+}
+
+static void a_boost_begins_sam_and_multiplies_its_radius(void **state) {
+    (void)state;
+    real rows[4][6][N_ROW];
+    boosted_steps(1, 0, 0, rows[0]);
+    boosted_steps(1, 0.9, 1, rows[1]);
+    assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
+    boosted_steps(4, 0, 0, rows[2]);
+    boosted_steps(1, 0.9, 4, rows[3]);
+    assert_memory_equal(rows[2], rows[3], sizeof rows[2]);
+    assert_true(memcmp(rows[0], rows[2], sizeof rows[0]) != 0);
+    boosted_steps(0, 0, 0, rows[0]);
+    boosted_steps(0, 0, 4, rows[1]);                        // there is no SAM
+    assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
+}
+
+static void sam_becomes_stronger_up_to_four_times(void **state) {
+    (void)state;
+    real keep;
+    const struct {
+        int    has, on;
+        double boost, then;
+    } cases[] = {
+        { 1, 0, 0, 1 },                                     // begins
+        { 1, 1, 0, 2 },                                     // had begun by --sam-from
+        { 1, 1, 1, 2 }, { 1, 1, 2, 4 }, { 1, 1, 4, 4 }, { 0, 0, 0, 0 },
+    };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        const Trainer t = { .sam_keep = cases[i].has ? &keep : NULL,
+                            .sam_on = cases[i].on,
+                            .sam_boost = cases[i].boost };
+        assert_true(trainer_stronger_sam(&t) == cases[i].then);
+    }
+}
+
 static void timing_of_iterations_can_be_stopped(void **state) {
     (void)state;
     Config c;
@@ -846,6 +935,9 @@ int main(void) {
         cmocka_unit_test(over_the_margin_the_terms_of_px_change_sign),
         cmocka_unit_test(sam_changes_the_step_and_not_the_log_row),
         cmocka_unit_test(sam_begins_at_its_share_of_the_run),
+        cmocka_unit_test(a_boost_begins_sam_and_multiplies_its_radius),
+        cmocka_unit_test(sam_becomes_stronger_up_to_four_times),
+        cmocka_unit_test(stronger_sam_survives_a_checkpoint),
         cmocka_unit_test(all_images_or_some_choose_the_direction),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(small_images_and_large_batches_can_be_timed),

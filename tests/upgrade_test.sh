@@ -39,6 +39,11 @@ if command -v python3 >/dev/null; then
 fi
 grep -q '"adversarial": "linf"' run-0.1/run.json || bad "run.json is not written with today's names"
 
+# ---- it has no mean of climb, which then begins at 1 (from 0 it would be 0.6 at step 100), and no sam_boost
+mkdir fresh && tar -C fresh -xf "$here/old/run-0.1.tar.xz"
+expect 0 'fresh/run-0.1: 102 steps' train --resume --iterations 102 --climb-limit 0.68 --device cpu --out fresh/run-0.1
+grep -q 'rolling back' err && bad "a run of 0.1 counts as one that has lost its density"
+
 # ---- the model
 cp run-0.1/best.safetensors old.safetensors
 expect 0 'adversarial' info old.safetensors

@@ -220,6 +220,9 @@ const OptRow config_rows[] = {
       "limit on the running mean of |f(x) - f(x_q)|; 0: none" },
     { "ce-limit", T_NUM, AT(ce_limit), "1", 0, 1e9, NULL, TRAIN, "divergence",
       "limit on the rise of the cross-entropy's running mean above its lowest value; 0: none" },
+    { "climb-limit", T_NUM, AT(climb_limit), "0", 0, 1, NULL, TRAIN | MAY_CHANGE, "divergence",
+      "lower limit on the running mean of climb, below which p(x) is being lost; a rollback for it "
+      "makes SAM begin, or doubles its radius; 0: none" },
     { "loss-limit", T_NUM, AT(loss_limit), "10000", 1, 1e30, NULL, TRAIN, "divergence",
       "limit on |loss|" },
     { "retries", T_INT, AT(retries), "5", 0, 1000, NULL, TRAIN, "divergence",

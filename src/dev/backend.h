@@ -109,6 +109,7 @@ struct StepState {
     int  halt;                        // HALT_NO, or why nothing is learnt or stored any more
     real gap;                         // running mean of |f(x) - f(x_q)|
     real ce, ce_low;                  // running mean of the cross-entropy; its lowest value so far
+    real climb;                       // running mean of climb; 0 without chains
     int  over_margin;                 // f(x) - f(x_q) exceeded Watch.px_margin in the last step
 };
 
@@ -190,7 +191,7 @@ enum { ROW_STEP, ROW_LR, ROW_LOSS, ROW_CE, ROW_RIGHT, ROW_FX, ROW_FXQ, ROW_GAP, 
 // last row takes sums that are not read.
 enum { MAX_BATCHES = 3, CHAIN_BEFORE = MAX_BATCHES, CHAIN_AFTER, CHAIN_SLOPE,
        UNREAD, N_SUMS };
-enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE }; // StepState.halt
+enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE, HALT_CLIMB }; // StepState.halt
 typedef struct {
     int    n, n_batch;                // images in a batch; batches
     Energy e[MAX_BATCHES];            // what each batch's sums stand for in the loss
@@ -198,6 +199,7 @@ typedef struct {
     int    after;                     // the row of sums after their first move
     int    label, px, sampled;        // batch with labels, p(x)'s real one, x_q; -1: none
     real   loss_limit, gap_limit, ce_limit;   // of |loss|, gap, ce - ce_low; 0: off
+    real   climb_limit;               // lower limit of StepState.climb; 0: off
     real   px_margin;                 // limit on f(x) - f(x_q), see --px-margin; 0: none
     int    n_ring;                    // rows in the ring
 } Watch;

@@ -24,6 +24,16 @@ RNG_FN double watch_climb(const Watch *o, const real *sums) {
                        sums + CHAIN_SLOPE * N_SUM);
 }
 
+// Whether the running mean of climb is less than `above` above its limit, or not a number.
+RNG_FN int climb_below(const Watch *o, const StepState *now, double above) {
+    return o->sampled >= 0 && o->climb_limit > 0 &&
+           !((double)now->climb >= (double)o->climb_limit + above);
+}
+
+// The first step that may halt by climb: by then the first value, of a network that has learnt
+// nothing yet, has a weight of 0.98^100 = 0.13 in the mean.
+enum { CLIMB_FROM = 100 };
+
 RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *ring) {
     double loss = 0, n = o->n;
     for (int i = 0; i < o->n_batch; i++) {
@@ -40,12 +50,15 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
     if (o->sampled >= 0 && now->in.step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
     now->ce = now->in.step ? watch_mean(now->ce, ce) : (real)ce;
     if (!now->in.step || now->ce < now->ce_low) now->ce_low = now->ce;
+    const double climb = watch_climb(o, sums);
+    if (o->sampled >= 0) now->climb = now->in.step ? watch_mean(now->climb, climb) : (real)climb;
     // written so that NaN does not pass
     now->over_margin = o->sampled >= 0 && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
     if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
     if (!now->halt && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
     if (!now->halt && o->ce_limit > 0 && !(now->ce - now->ce_low <= o->ce_limit))
         now->halt = HALT_CE;
+    if (!now->halt && now->in.step >= CLIMB_FROM && climb_below(o, now, 0)) now->halt = HALT_CLIMB;
     real *row = ring + (size_t)(now->in.step % (uint32_t)o->n_ring) * N_ROW;
     row[ROW_STEP] = (real)now->in.step;
     row[ROW_LR] = now->in.lr;
@@ -55,7 +68,7 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
     row[ROW_FX] = (real)fx;
     row[ROW_FXQ] = (real)fxq;
     row[ROW_GAP] = now->gap;
-    row[ROW_CLIMB] = (real)watch_climb(o, sums);
+    row[ROW_CLIMB] = (real)climb;
     row[ROW_HALT] = (real)now->halt;
     row[ROW_AUROC] = now->in.auroc;
     row[ROW_STEPS] = (real)now->in.chain_steps;

@@ -2,6 +2,7 @@
 // batches and terms of the loss there are.
 #include "jem/train.h"
 #include "jem/attack.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,7 +118,8 @@ void compute_gradients(Trainer *t) {
 // running statistics and the log's sums alone.
 void sam_gradients(Trainer *t) {
     Backend *be = &t->dev->be;
-    be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)t->cfg.sam, t->sam_keep);
+    const double radius = t->cfg.sam * fmax(t->sam_boost, 1);
+    be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)radius, t->sam_keep);
     net_changed(&t->net);
     net_zero_grad(&t->net);
     for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, &t->sam_pass, UNREAD);
@@ -167,7 +169,15 @@ static double share_done(const Trainer *t) {                // of the run
     return t->time_share >= 0 ? t->time_share : (double)t->step / (double)t->schedule.total;
 }
 
-static void choose_sam(Trainer *t) { t->sam_on = t->sam_keep && share_done(t) >= t->cfg.sam_from; }
+static void choose_sam(Trainer *t) {
+    t->sam_on = t->sam_keep && (t->sam_boost > 0 || share_done(t) >= t->cfg.sam_from);
+}
+
+double trainer_stronger_sam(const Trainer *t) {
+    enum { MOST = 4 };
+    if (!t->sam_keep) return t->sam_boost;
+    return t->sam_on ? fmin(2 * fmax(t->sam_boost, 1), MOST) : 1;
+}
 
 // Of the next step.
 static double learning_rate(const Trainer *t) {
@@ -272,11 +282,11 @@ void trainer_broadcast(Trainer *t) {
     if (!c) return;
     struct {
         uint64_t step, seed, batches;
-        double   lr_scale, auroc;
+        double   lr_scale, sam_boost, auroc;
         uint32_t drawn;
         int      chain_steps;
-    } host = { t->step,         t->seed,         t->net.batches, t->lr_scale,
-               t->length.auroc, t->replay.drawn, t->chain.steps };
+    } host = { t->step,      t->seed,         t->net.batches,  t->lr_scale,
+               t->sam_boost, t->length.auroc, t->replay.drawn, t->chain.steps };
     comm_broadcast(c, &host, sizeof host);
     comm_copy(c, t->dev, t->net.w, t->net.n_w * sizeof(real));
     comm_copy(c, t->dev, t->net.state, t->net.n_state * sizeof(real));
@@ -287,6 +297,7 @@ void trainer_broadcast(Trainer *t) {
     t->step = host.step;
     t->net.batches = host.batches;
     t->lr_scale = host.lr_scale;
+    t->sam_boost = host.sam_boost;
     t->seed = host.seed;
     t->length.auroc = host.auroc;
     trainer_chain_steps(t, host.chain_steps);

@@ -42,6 +42,7 @@ static void objective(Trainer *t) {
                         .loss_limit = (real)c->loss_limit,
                         .gap_limit = (real)c->gap_limit,
                         .ce_limit = pyx + pxy > 0 ? (real)c->ce_limit : 0,
+                        .climb_limit = (real)c->climb_limit,
                         .px_margin = (real)c->px_margin,
                         .n_ring = N_RING };
     watch_first_move(t);

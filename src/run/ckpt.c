@@ -34,14 +34,14 @@ static int meta_read(const St *st, const char *key, double *v, Err *err) {
 }
 
 typedef struct {                    // the numbers of a state, as its metadata has them
-    double step, drawn, gap, ce, ce_low, over_margin, chain_steps, auroc;
-    double attempt, lr_scale, seconds, best_accuracy, best_step, validated;
+    double step, drawn, gap, ce, ce_low, climb, over_margin, chain_steps, auroc;
+    double attempt, lr_scale, sam_boost, seconds, best_accuracy, best_step, validated;
     double diverged_step, diverged_in_a_row;
 } StateNumbers;
 
 typedef enum {
     ALWAYS,
-    OPTIONAL,                       // files of earlier versions do not have it; then it is 0
+    OPTIONAL,                       // files of earlier versions do not have it: see load_state
     IF_CHAINS_GROW,
 } Presence;
 
@@ -56,11 +56,13 @@ static const struct {
     { "gap", offsetof(StateNumbers, gap), ALWAYS, 0 },
     { "ce", offsetof(StateNumbers, ce), ALWAYS, 0 },
     { "ce_low", offsetof(StateNumbers, ce_low), ALWAYS, 0 },
+    { "climb", offsetof(StateNumbers, climb), OPTIONAL, 0 },
     { "behind", offsetof(StateNumbers, over_margin), OPTIONAL, 0 },
     { "chain_steps", offsetof(StateNumbers, chain_steps), IF_CHAINS_GROW, 0 },
     { "auroc", offsetof(StateNumbers, auroc), IF_CHAINS_GROW, 0 },
     { "attempt", offsetof(StateNumbers, attempt), ALWAYS, 1001 },
     { "lr_scale", offsetof(StateNumbers, lr_scale), ALWAYS, 0 },
+    { "sam_boost", offsetof(StateNumbers, sam_boost), OPTIONAL, 5 },
     { "seconds", offsetof(StateNumbers, seconds), ALWAYS, 0 },
     { "best_accuracy", offsetof(StateNumbers, best_accuracy), ALWAYS, 0 },
     { "best_step", offsetof(StateNumbers, best_step), ALWAYS, 4e9 },
@@ -81,11 +83,13 @@ static StateNumbers state_numbers(Trainer *t, const RunState *r) {
                            .gap = (double)now.gap,
                            .ce = (double)now.ce,
                            .ce_low = (double)now.ce_low,
+                           .climb = (double)now.climb,
                            .over_margin = now.over_margin,
                            .chain_steps = t->chain.steps,
                            .auroc = t->length.auroc,
                            .attempt = r->attempt,
                            .lr_scale = r->lr_scale,
+                           .sam_boost = t->sam_boost,
                            .seconds = r->seconds,
                            .best_accuracy = r->best_accuracy,
                            .best_step = (double)r->best_step,
@@ -240,9 +244,9 @@ static int check_numbers(StateNumbers *n, const Trainer *t, const St *st, Err *e
             return err_set(
                 err, ERR_DATA,
                 "%s: step %g, best step %g, validated step %g, draws %g, attempt %g, diverged at "
-                "step %g, %g times in a row: out of range",
+                "step %g, %g times in a row, sam_boost %g: out of range",
                 st->path, n->step, n->best_step, n->validated, n->drawn, n->attempt,
-                n->diverged_step, n->diverged_in_a_row);
+                n->diverged_step, n->diverged_in_a_row, n->sam_boost);
     }
     return 0;
 }
@@ -258,6 +262,7 @@ static void restore_numbers(Trainer *t, RunState *r, const StateNumbers *n) {
                      .diverged_in_a_row = (int)n->diverged_in_a_row };
     t->step = (uint64_t)n->step;
     t->lr_scale = r->lr_scale;
+    t->sam_boost = n->sam_boost;
     trainer_seed(t, r->attempt);
     if (has_chains(t)) replay_rewind(&t->replay, t->seed, t->step, (uint32_t)n->drawn);
     if (t->length.most) {
@@ -268,12 +273,13 @@ static void restore_numbers(Trainer *t, RunState *r, const StateNumbers *n) {
                             .gap = (real)n->gap,
                             .ce = (real)n->ce,
                             .ce_low = (real)n->ce_low,
+                            .climb = (real)n->climb,
                             .over_margin = n->over_margin != 0 };
     t->dev->be.copy_in(t->dev, t->state, &now, sizeof now);
 }
 
 static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
-    StateNumbers n = { 0 };
+    StateNumbers n = { .climb = 1 };        // as in a healthy run; the rest of OPTIONAL: 0
     StatePart part[N_STATE_PART];
     if (read_numbers(&n, t, st, err) || check_numbers(&n, t, st, err) ||
         model_weights(st, &t->net, err))

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "dev/watch.h"
 #include "run/fit_run.h"
 #include <inttypes.h>
 #include <math.h>
@@ -93,10 +94,11 @@ static int checkpoint_due(TrainRun *r) {
     return r->cfg.checkpoint_minutes > 0 && since >= 60 * r->cfg.checkpoint_minutes;
 }
 
-// A state more than half way to a limit is no good to roll back to.
-static int is_stable(const Watch *w, const StepState *now) {
+int run_is_stable(const TrainRun *r, const StepState *now) {
+    const Watch *w = &r->t.watch;
     return !(w->gap_limit > 0 && now->gap > w->gap_limit / 2) &&
-           !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2);
+           !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2) &&
+           !climb_below(w, now, 0.1);
 }
 
 // The live page asks for the end of a run by a file in its folder; it is looked for twice per
@@ -125,12 +127,12 @@ static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int 
     *stopped = wish.stop;
     const int save = validate || (step > r->saved_step && wish.stop) ||
                      ((step > r->saved_step || last) && wish.save);
-    if (save && is_stable(&r->t.watch, now) && comm_agree(r->comm, run_save(r, err), err))
+    if (save && run_is_stable(r, now) && comm_agree(r->comm, run_save(r, err), err))
         return -1;
     if ((last || *stopped) && step > r->saved_step)
         run_say(r,
-                "not saved: the run is more than half way to a divergence limit; the checkpoint of "
-                "step %" PRIu64 " is kept",
+                "not saved: the run is close to a divergence limit; the checkpoint of step %" PRIu64
+                " is kept",
                 r->saved_step);
     return 0;
 }

@@ -195,8 +195,10 @@ int run_end_epoch(TrainRun *r, Err *err) {
         if (!rc) rc = scores_of(&s, r->logits, r->valid.y, r->valid.n, r->valid.classes, 1, err);
         r->valid_accuracy = rc ? NAN : s.accuracy;
     }
-    // without validation images the newest model is the best
-    if (!rc && (!r->valid.n || s.accuracy > r->state.best_accuracy)) {
+    // without validation images the newest model is the best; one that is losing its density
+    // often classifies better, so it replaces none that was stable
+    if (!rc && (!r->valid.n || s.accuracy > r->state.best_accuracy) &&
+        (!r->state.best_step || run_is_stable(r, &keep))) {
         r->state.best_accuracy = r->valid.n ? s.accuracy : -1;
         r->state.best_step = t->step;
         if (run_writes(r)) rc = save_best(r, &s, err);

@@ -13,6 +13,7 @@ static const char *const reasons[] = {
     [HALT_GRAD] = "a gradient is not finite",
     [HALT_GAP] = "|f(x) - f(x_q)| exceeded --gap-limit",
     [HALT_CE] = "the cross-entropy exceeded its lowest value by --ce-limit",
+    [HALT_CLIMB] = "the running mean of climb fell below --climb-limit, so p(x) was being lost",
 };
 
 // log.tsv is cut back with the run, so divergences are kept in a file of their own, for the report.
@@ -32,11 +33,17 @@ static void note_divergence(TrainRun *r, int reason) {
 
 // Chains that gain less than a third of what their gradient predicts step over the maxima
 // (docs/pyld.md).
-static const char *advice(TrainRun *r, uint64_t at) {
+static const char *advice(TrainRun *r, int reason, uint64_t at) {
     enum { MOST = 100 };
     const int n = at < MOST ? (int)at : MOST;
     real row[MOST][N_ROW] = { 0 };
     double climb = 0;
+    if (reason == HALT_CLIMB)
+        return r->cfg.sam > 0
+                   ? "try a larger --sam, a smaller --step-size, more noise on real images (--px "
+                     "shared --sigma 0.1), or a lower --climb-limit if the samples are good"
+                   : "try --sam 1, a smaller --step-size, more noise on real images (--px shared "
+                     "--sigma 0.1), or a lower --climb-limit if the samples are good";
     trainer_rows(&r->t, at - (uint64_t)n, n, row[0]);
     for (int i = 0; i < n; i++) climb += (double)row[i][ROW_CLIMB] / n;
     return climb < 1.0 / 3 && has_chains(&r->t)
@@ -52,7 +59,7 @@ static int give_up(TrainRun *r, int reason, Err *err) {
             r->cfg.retries, retries);
     return err_set(err, ERR_DIVERGED,
                    "%s: diverged near step %" PRIu64 " (%s) and %d %s did not help; %s", r->out, at,
-                   reasons[reason], r->cfg.retries, retries, advice(r, at));
+                   reasons[reason], r->cfg.retries, retries, advice(r, reason, at));
 }
 
 // The state of a checkpoint, on all ranks, with the run's own record of the best model, divergences
@@ -75,8 +82,17 @@ static int load_checkpoint(TrainRun *r, int older, Err *err) {
     return 0;
 }
 
+// What a rollback changes about SAM.
+static void sam_change(const TrainRun *r, double before, char *dst, size_t n) {
+    const double boost = r->t.sam_boost;
+    if (boost == before) dst[0] = 0;
+    else if (boost == 1) snprintf(dst, n, "; SAM begins now instead of at --sam-from");
+    else snprintf(dst, n, "; SAM's radius is now %g times --sam", boost);
+}
+
 // Continues from a checkpoint with a new random stream, after repeated divergence at half the
-// learning rate. That is saved, so that a run that is killed now remembers its attempts.
+// learning rate, and where climb fell with more SAM. That is saved, so that a run that is killed
+// now remembers its attempts.
 int run_roll_back(TrainRun *r, int reason, Err *err) {
     const uint64_t at = r->t.step;
     if (at > r->state.diverged_step) r->state.diverged_step = at;
@@ -85,16 +101,22 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     if (attempt > r->cfg.retries) return give_up(r, reason, err);
     const int in_a_row = ++r->state.diverged_in_a_row;
     const double scale = in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
-    const int older = in_a_row > 2;             // the last one may already be diverging
+    const double boost = r->t.sam_boost,
+                 more = reason == HALT_CLIMB ? trainer_stronger_sam(&r->t) : boost;
+    // the last checkpoint may already be diverging; climb falls for hundreds of steps
+    const int older = in_a_row > (reason == HALT_CLIMB ? 1 : 2);
     if (load_checkpoint(r, older, err)) return -1;
     r->state.attempt = attempt;
     r->state.lr_scale = r->t.lr_scale = scale;
-    trainer_seed(&r->t, attempt);
+    r->t.sam_boost = more;
+    trainer_seed(&r->t, attempt);               // drops recordings, which hold the radius
+    char sam[64];
+    sam_change(r, boost, sam, sizeof sam);
     if (has_chains(&r->t)) replay_rewind(&r->t.replay, r->t.seed, r->t.step, r->t.replay.drawn);
     run_say(r,
             "diverged near step %" PRIu64 ": %s; rolling back to step %" PRIu64
-            " with a new random stream%s (retry %d of %d)",
-            at, reasons[reason], r->t.step, in_a_row > 1 ? " and half the learning rate" : "",
+            " with a new random stream%s%s (retry %d of %d)",
+            at, reasons[reason], r->t.step, in_a_row > 1 ? " and half the learning rate" : "", sam,
             attempt, r->cfg.retries);
     r->log.next = r->t.step;
     return comm_agree(r->comm, run_save(r, err), err) ||

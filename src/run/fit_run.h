@@ -62,6 +62,9 @@ typedef struct {
 void run_say(const TrainRun *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void   utc_now(char when[32]);                      // as 2026-11-16T07:45:00Z
 double run_seconds(const TrainRun *r);              // of training, all sessions together
+// Whether a state is far enough from all limits of divergence to be rolled back to, or to be the
+// best model: gap and cross-entropy at most half way to theirs, climb 0.1 above its limit.
+int    run_is_stable(const TrainRun *r, const StepState *now);
 
 static inline int run_writes(const TrainRun *r) { return comm_rank(r->comm) == 0; }
 
