@@ -380,7 +380,7 @@ static void presets_differ_as_the_paper_says(void **state) {
     c = defaults();
     OK(config_preset(&c, "svhn-fast", err));
     assert_string_equal(c.data, "svhn");
-    assert_true(!c.flip && c.sam == 1 && c.px_margin == 1);
+    assert_true(!c.flip && c.sam == 1 && c.px_margin == 1 && c.climb_limit == 0.7);
     c = defaults();
     OK(config_preset(&c, "jem", err));
     assert_true(c.clip == 0 && !c.clamp && c.noise == 0.01 && c.step_size == 1 &&
@@ -429,6 +429,25 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("decay-at = .1,.2,.3,.4,.5,.6,.7,.8,.9\n", "more than 8");
 }
 
+static void bce_drops_the_margin_and_the_limit_of_a_preset(void **state) {
+    (void)state;
+    Config c = defaults(), read = defaults();
+    assert_true(c.climb_limit == 0);
+    OK(config_preset(&c, "cifar10-fast", err));
+    taken(&c, "px-loss = difference\n");
+    assert_true(c.px_margin == 1 && c.climb_limit == 0.7);
+    taken(&c, "px-loss = bce\n");
+    assert_true(c.px_margin == 0 && c.climb_limit == 0);
+    OK(config_check(&c, err));
+    char *text = config_dump(&c, CMD_TRAIN);                // as a checkpoint has it
+    taken(&read, text);
+    free(text);
+    assert_true(read.px_margin == 0 && read.climb_limit == 0);
+    taken(&c, "climb-limit = 0.3\npx-loss = bce\n");       // what the user asks for stays
+    assert_true(c.climb_limit == 0.3);
+    OK(config_check(&c, err));
+}
+
 static void sam_of_0_switches_it_off_whatever_a_preset_says(void **state) {
     (void)state;
     Config c = defaults();
@@ -454,7 +473,8 @@ static void a_resumed_run_may_change_its_length_place_and_sam_alone(void **state
                                        "minutes = 3\n", "device = ref\n",
                                        "threads = 1\n", "data-dir = d\n",
                                        "out = o\n",     "checkpoint-minutes = 1\n",
-                                       "zoom = 3\n",    "sam = 2\nsam-images = 32\n" };
+                                       "zoom = 3\n",    "sam = 2\nsam-images = 32\n",
+                                       "climb-limit = 0.5\n" };
     static const char *const may_not[] = { "steps = 7\n",   "lr = 0.2\n",         "seed = 2\n",
                                            "px = shared\n", "model = wrn-16-2\n", "data = svhn\n",
                                            "clamp = off\n" };
@@ -582,6 +602,7 @@ int main(void) {
         cmocka_unit_test(every_preset_loads_fits_together_and_says_what_it_is),
         cmocka_unit_test(presets_differ_as_the_paper_says),
         cmocka_unit_test(what_does_not_fit_together_is_refused),
+        cmocka_unit_test(bce_drops_the_margin_and_the_limit_of_a_preset),
         cmocka_unit_test(sam_of_0_switches_it_off_whatever_a_preset_says),
         cmocka_unit_test(fractions_are_read_in_order),
         cmocka_unit_test(a_resumed_run_may_change_its_length_place_and_sam_alone),
