@@ -140,7 +140,8 @@ const OptRow *config_row(const char *name);     // also by a former name; NULL: 
 const char *config_former(const char *name);    // the former name of an option, or NULL
 int config_is_length(const OptRow *row);        // it says how long a run is: epochs, ...
 // One option as text. Of epochs, iterations and minutes the last that is set above 0 clears the
-// others; px-loss = bce clears a preset's px-margin and climb-limit. `where` begins an error message ("a.conf, line 3: steps", "--steps").
+// others; px-loss = bce clears a preset's px-margin and climb-limit. `where` begins an error
+// message ("a.conf, line 3: steps", "--steps").
 int  config_set(Config *c, const char *name, const char *value, const char *where, Err *err);
 // The error for a name that no option has: it offers the nearest that one of `commands` has.
 int  config_unknown(const char *name, const char *where, unsigned commands, Err *err);

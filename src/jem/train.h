@@ -58,7 +58,7 @@ typedef struct {
     uint64_t per_epoch;           // steps
     uint64_t seed;                // of this attempt
     double   lr_scale;            // halved after repeated divergence
-    double   sam_boost;           // 0: --sam and --sam-from hold; else SAM is on with this times --sam
+    double   sam_boost;           // 0: SAM as the options say; else it is on, with this times --sam
     double   time_share;          // --minutes: share of the time that passed; negative: not used
     Recording recording[2];       // by sam_on: of a plain step, of a sharpness-aware one
 } Trainer;
@@ -86,8 +86,8 @@ void trainer_advance(Trainer *t);
 
 Augment trainer_augment(const Trainer *t);          // of the labelled batch
 void trainer_chain_steps(Trainer *t, int steps);     // from the next step on
-// The sam_boost to continue with after climb fell below its limit: SAM begins, or its radius doubles,
-// up to 4 times --sam. Without SAM nothing changes.
+// The sam_boost to continue with after climb fell below its limit: SAM begins, or its radius
+// doubles, up to 4 times --sam. Without SAM nothing changes.
 double trainer_stronger_sam(const Trainer *t);
 void trainer_seed(Trainer *t, int attempt);         // a new random stream for a new attempt
 // The log rows of n steps, rows[n][N_ROW], the first at most N_RING back; waits for the device.
