@@ -127,8 +127,7 @@ static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int 
     *stopped = wish.stop;
     const int save = validate || (step > r->saved_step && wish.stop) ||
                      ((step > r->saved_step || last) && wish.save);
-    if (save && run_is_stable(r, now) && comm_agree(r->comm, run_save(r, err), err))
-        return -1;
+    if (save && run_is_stable(r, now) && comm_agree(r->comm, run_save(r, err), err)) return -1;
     if ((last || *stopped) && step > r->saved_step)
         run_say(r,
                 "not saved: the run is close to a divergence limit; the checkpoint of step %" PRIu64
