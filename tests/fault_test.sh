@@ -285,6 +285,10 @@ check "twice" grep -q "SAM's radius is now 4 times --sam (retry 3 of 4)" err
 check "and no more" grep -q 'half the learning rate (retry 4 of 4)' err
 check "it says what may help" grep -q 'try a larger --sam' err
 # shellcheck disable=SC2086
+check "nor is it the best model" gives 0 'the checkpoint of step 0 is kept' $tiny --valid-images 0 --step-size 50 --clip 0 \
+    --climb-limit 0.7 --iterations 75 --out early
+check "unless there is none" grep -q '"best_step": 25' early/run.json
+# shellcheck disable=SC2086
 train $tiny --conv direct --sam 0.5 --sam-from 1 --retries 1 --iterations 110 --out low
 check "another limit when resumed" gives 3 'rolling back to step 110 ' --resume --climb-limit 1 --iterations 150 --out low
 check "is an earlier start of SAM" grep -q 'SAM begins now' err

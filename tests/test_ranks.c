@@ -223,6 +223,31 @@ static void chains_get_longer_by_the_auroc_of_the_whole_batch(void **state) {
     }
 }
 
+// Rank 0 alone has read a checkpoint.
+static void take_over_the_boost(Run *run, Trainer *t) {
+    const int rank = comm_rank(t->comm);
+    Err err = { 0 };
+    if (!rank) t->sam_boost = 4;
+    trainer_broadcast(t);
+    if (t->sam_boost != 4) {
+        snprintf(run->said[rank], sizeof run->said[0], "sam_boost %g", t->sam_boost);
+        return;
+    }
+    trainer_advance(t);
+    if (!t->sam_on || trainer_same(t, &err))
+        snprintf(run->said[rank], sizeof run->said[0], "no SAM, or %s", err.msg);
+}
+
+static void ranks_share_stronger_sam(void **state) {
+    (void)state;
+    Run run = { .cfg = options("sam = 0.5\nsam-from = 1\n"),
+                .ranks = 2,
+                .work = take_over_the_boost };
+    run_ranks(&run);
+    for (int r = 0; r < 2; r++) assert_string_equal(run.said[r], "");
+    run_free(&run);
+}
+
 // A rank weighs its images by 1 / batch; of its rows alone the loss would be a mean over rows.
 static void gradients_of_parts(Run *run, Trainer *t) {
     Comm *comm = t->comm;
@@ -309,6 +334,7 @@ int main(void) {
         cmocka_unit_test(ranks_train_as_one_does_with_sync_bn),
         cmocka_unit_test(classes_and_attacks_are_those_of_the_whole_batch),
         cmocka_unit_test(chains_get_longer_by_the_auroc_of_the_whole_batch),
+        cmocka_unit_test(ranks_share_stronger_sam),
         cmocka_unit_test(with_plain_norms_the_gradient_is_the_mean_of_the_parts),
         cmocka_unit_test(a_rank_with_another_weight_is_found),
         cmocka_unit_test(a_batch_that_cannot_be_divided_is_refused),

@@ -746,6 +746,33 @@ static void sam_changes_the_step_and_not_the_log_row(void **state) {
     set_free(&set);
 }
 
+static void a_step_with_climb_below_its_limit_is_not_taken(void **state) {
+    (void)state;
+    Dev dev;
+    Trainer t;
+    Set set;
+    real w[2][64], x[2][16 * 3 * 8 * 8];                   // the whole buffer
+    Config c = tiny_run(&set);
+    c.climb_limit = 0.9;
+    OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
+    OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
+    t.step = 100;
+    StepState now = trainer_state(&t);
+    now.climb = (real)0.8;
+    dev.be.copy_in(&dev, t.state, &now, sizeof now);
+    for (int i = 0; i < 2; i++) {
+        dev.be.copy_out(&dev, w[i], t.net.w, sizeof w[i]);
+        dev.be.copy_out(&dev, x[i], t.replay.x, sizeof x[i]);
+        if (!i) trainer_advance(&t);
+    }
+    assert_int_equal(trainer_state(&t).halt, HALT_CLIMB);
+    assert_memory_equal(w[0], w[1], sizeof w[0]);
+    assert_memory_equal(x[0], x[1], sizeof x[0]);
+    trainer_close(&t);
+    dev_close(&dev);
+    set_free(&set);
+}
+
 // Six steps of a classifier.
 static void sam_steps(double sam, double from, int images, real rows[6][N_ROW]) {
     real w[64];
@@ -934,6 +961,7 @@ int main(void) {
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),
         cmocka_unit_test(over_the_margin_the_terms_of_px_change_sign),
         cmocka_unit_test(sam_changes_the_step_and_not_the_log_row),
+        cmocka_unit_test(a_step_with_climb_below_its_limit_is_not_taken),
         cmocka_unit_test(sam_begins_at_its_share_of_the_run),
         cmocka_unit_test(a_boost_begins_sam_and_multiplies_its_radius),
         cmocka_unit_test(sam_becomes_stronger_up_to_four_times),
