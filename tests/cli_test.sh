@@ -377,6 +377,7 @@ expect 0 '"temperature": null' eval few $quick --tasks ece --json        # at mo
 expect 2 'expected no --data' eval run --tasks acc --split valid --data shapes
 expect 0 'few: 3 steps' train --resume --out few --iterations 3 --threads 1
 ! grep -q 'last bits' err out || bad "a run that is resumed as it began may not differ"
+expect 2 'sam-images without SAM: expected sam above 0, as 1' train --resume --out few --iterations 4 --sam-images 8
 expect 0 'few: 4 steps' train --resume --out few --iterations 4 --threads 2 --sam 2
 grep -q '"sam": "2"' few/run.json || bad "a resumed run does not have the --sam that it was given"
 cat out err | grep -q 'was on 1 thread, .* on 2 threads, .*: results may differ in the last bits' ||

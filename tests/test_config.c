@@ -457,6 +457,25 @@ static void sam_of_0_switches_it_off_whatever_a_preset_says(void **state) {
     OK(config_check(&c, err));
 }
 
+static void options_of_sam_do_not_switch_it_on_in_a_resumed_run(void **state) {
+    (void)state;
+    Config run = defaults();
+    OK(config_preset(&run, "cifar10-fast", err));
+    taken(&run, "sam = 0\n");
+    config_of_run(&run);
+    OK(config_check(&run, err));                        // the preset's details are no mistake
+    static const char *const asked[] = { "sam-from = 0.5\n", "sam-images = 8\n" };
+    for (size_t i = 0; i < LEN(asked); i++) {
+        Config now = run;
+        Err why = { 0 };
+        taken(&now, asked[i]);
+        assert_true(config_check(&now, &why));
+        assert_non_null(strstr(why.msg, "without SAM: expected sam above 0, as 1"));
+        taken(&now, "sam = 1\n");
+        OK(config_check(&now, err));
+    }
+}
+
 static void fractions_are_read_in_order(void **state) {
     (void)state;
     double at[MAX_DROPS];
@@ -604,6 +623,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_fit_together_is_refused),
         cmocka_unit_test(bce_drops_the_margin_and_the_limit_of_a_preset),
         cmocka_unit_test(sam_of_0_switches_it_off_whatever_a_preset_says),
+        cmocka_unit_test(options_of_sam_do_not_switch_it_on_in_a_resumed_run),
         cmocka_unit_test(fractions_are_read_in_order),
         cmocka_unit_test(a_resumed_run_may_change_its_length_place_and_sam_alone),
         cmocka_unit_test(the_length_that_is_set_last_counts),

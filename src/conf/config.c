@@ -198,12 +198,13 @@ void config_defaults(Config *c) {
 
 int config_given(const Config *c, const char *name) {
     const OptRow *row = config_row(name);
-    return row && c->given[row - config_rows];
+    return row ? c->given[row - config_rows] : 0;
 }
 
-int config_asked(const Config *c, const char *name) {
-    const OptRow *row = config_row(name);
-    return row && c->given[row - config_rows] == BY_USER;
+int config_asked(const Config *c, const char *name) { return config_given(c, name) == BY_USER; }
+
+void config_of_run(Config *c) {
+    for (size_t i = 0; i < sizeof c->given; i++) c->given[i] = c->given[i] ? BY_PRESET : 0;
 }
 
 int config_only(const Config *c, unsigned commands, const char *where, Err *err) {

@@ -99,7 +99,8 @@ typedef struct {
     unsigned char given[128];
 } Config;
 
-enum { BY_PRESET = 1, BY_USER = 2 };            // Config.given; 0: a default
+// Config.given; 0: a default. What a resumed run was stored with counts as a preset's.
+enum { BY_PRESET = 1, BY_USER = 2 };
 
 typedef enum {
     T_FLAG, T_INT, T_NUM,           // T_NUM may be a fraction: 8/255
@@ -154,9 +155,10 @@ int  config_preset(Config *c, const char *name, Err *err);     // a compiled-in 
 void config_value(const Config *c, const OptRow *row, char *dst, size_t n);
 // 0, or an error that names the first given option that none of `commands` has.
 int  config_only(const Config *c, unsigned commands, const char *where, Err *err);
-int  config_given(const Config *c, const char *name);           // nonzero: not a default
-int  config_asked(const Config *c, const char *name);           // nonzero: nor a preset's
+int  config_given(const Config *c, const char *name);           // BY_..., or 0: a default
+int  config_asked(const Config *c, const char *name);           // nonzero: BY_USER
 void config_take(Config *c, const Config *from);                // copies what is given in `from`
+void config_of_run(Config *c);                                  // what is given is a resumed run's
 // "0,4/255,8/255" -> rising numbers; how many, or -1 with err.
 typedef struct {
     const char *name;                     // of the option, for errors: "NAME: found TEXT, ...

@@ -55,13 +55,21 @@ static int check_sam_images(const Config *c, Err *err) {
     return 0;
 }
 
+// Whether the option was given by the user, and the other at most by a preset or a resumed run; or
+// by one of these, and the other not at all.
+static int overrides(const Config *c, const char *option, const char *other) {
+    return config_given(c, option) > config_given(c, other);
+}
+
 // sam = 0 switches SAM off, whatever a preset says about its details; details without sam are a
 // mistake.
 static int check_sam(const Config *c, Err *err) {
     if (c->sam > 0) return c->sam_images ? check_sam_images(c, err) : 0;
-    if (config_given(c, "sam") || (c->sam_from <= 0 && !c->sam_images)) return 0;
-    return err_set(err, ERR_ARG, "%s without SAM: expected sam above 0, as 2",
-                   c->sam_images ? "sam-images" : "sam-from");
+    const int images = c->sam_images && overrides(c, "sam-images", "sam"),
+              from = c->sam_from > 0 && overrides(c, "sam-from", "sam");
+    if (!images && !from) return 0;
+    return err_set(err, ERR_ARG, "%s without SAM: expected sam above 0, as 1",
+                   images ? "sam-images" : "sam-from");
 }
 
 static int check_objective(const Config *c, Err *err) {

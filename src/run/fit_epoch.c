@@ -168,7 +168,7 @@ static void sample_grid(TrainRun *r) {
 
 // The margin prevents divergence, but p(x) hardly improves where it acts often.
 static void note_margin(TrainRun *r) {
-    const char *then = r->cfg.sam <= 0      ? "--sam 2"
+    const char *then = r->cfg.sam <= 0      ? "--sam 1"
                        : r->cfg.sam_images ? "a larger --sam-images"
                                            : "a larger --sam";
     if (has_chains(&r->t) && r->t.watch.px_margin > 0 && r->over_margin > r->counted / 4 &&

@@ -47,9 +47,9 @@ static const char *advice(TrainRun *r, int reason, uint64_t at) {
     trainer_rows(&r->t, at - (uint64_t)n, n, row[0]);
     for (int i = 0; i < n; i++) climb += (double)row[i][ROW_CLIMB] / n;
     return climb < 1.0 / 3 && has_chains(&r->t)
-               ? "the chains' steps are too large (climb in log.tsv): try --px-margin 1, --sam 2, "
+               ? "the chains' steps are too large (climb in log.tsv): try --px-margin 1, --sam 1, "
                  "a smaller --step-size or more noise on real images (--px shared --sigma 0.1)"
-               : "try --px-margin 1, --sam 2, more chain steps (--steps) or a smaller --step-size";
+               : "try --px-margin 1, --sam 1, more chain steps (--steps) or a smaller --step-size";
 }
 
 static int give_up(TrainRun *r, int reason, Err *err) {
