@@ -507,7 +507,10 @@ expect 0 'note: the run was complete; a larger --epochs with --resume extends it
 expect 0 '0.02 minutes' train --resume --out few --minutes 0.02 --threads 1
 expect 0 'note: the run was complete; a larger --minutes with --resume' train --resume --out few --threads 1
 expect 0 'fast: 2 steps' train --preset cifar10-fast --data shapes --side 8 --model wrn-10-1 --batch 8 --iterations 2 --px none \
-    --sam 0 --threads 1 --out fast              # the preset has minutes, and sam-from
+    --sam 0 --px-loss bce --threads 1 --out fast        # the preset has minutes, sam-from and a margin
+grep -q '"px-margin": "0"' fast/run.json || bad "a preset's margin does not give way to --px-loss bce"
+expect 0 'fast: 3 steps' train --preset cifar10-fast --data shapes --side 8 --model wrn-10-1 --batch 8 --iterations 3 --px none \
+    --sam 0 --px-loss bce --threads 1 --resume --out fast
 
 # ---- what is no run folder
 mkdir void

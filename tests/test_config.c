@@ -476,6 +476,21 @@ static void options_of_sam_do_not_switch_it_on_in_a_resumed_run(void **state) {
     }
 }
 
+static void the_margin_of_a_preset_gives_way_to_bce(void **state) {
+    (void)state;
+    Config c = defaults();
+    OK(config_preset(&c, "cifar10-fast", err));
+    assert_true(c.px_margin > 0);
+    config_settle(&c);
+    assert_true(c.px_margin > 0);
+    taken(&c, "px-loss = bce\n");
+    OK(config_check(&c, err));
+    config_settle(&c);
+    assert_true(c.px_margin == 0);
+    taken(&c, "px-margin = 1\n");                       // the user's does not
+    assert_true(config_check(&c, NULL));
+}
+
 static void fractions_are_read_in_order(void **state) {
     (void)state;
     double at[MAX_DROPS];
@@ -624,6 +639,7 @@ int main(void) {
         cmocka_unit_test(bce_drops_the_margin_and_the_limit_of_a_preset),
         cmocka_unit_test(sam_of_0_switches_it_off_whatever_a_preset_says),
         cmocka_unit_test(options_of_sam_do_not_switch_it_on_in_a_resumed_run),
+        cmocka_unit_test(the_margin_of_a_preset_gives_way_to_bce),
         cmocka_unit_test(fractions_are_read_in_order),
         cmocka_unit_test(a_resumed_run_may_change_its_length_place_and_sam_alone),
         cmocka_unit_test(the_length_that_is_set_last_counts),

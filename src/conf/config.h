@@ -178,6 +178,9 @@ void config_json(const Config *c, JsonOut *j);   // those of a run, as the membe
 // An error if options contradict each other (chains without steps, an attack without
 // a radius, ...).
 int  config_check(const Config *c, Err *err);
+// What of a preset gives way to the user's options, once config_check has passed them: its margin
+// to --px-loss bce.
+void config_settle(Config *c);
 // 0, or an error that names the first option that differs and cannot change on --resume.
 int  config_same_run(const Config *old, const Config *now, Err *err);
 #endif

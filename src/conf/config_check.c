@@ -72,13 +72,17 @@ static int check_sam(const Config *c, Err *err) {
                    images ? "sam-images" : "sam-from");
 }
 
+void config_settle(Config *c) {
+    if (c->px_loss == LOSS_BCE && overrides(c, "px-loss", "px-margin")) c->px_margin = 0;
+}
+
 static int check_objective(const Config *c, Err *err) {
     if (c->pxy_weight > 0 && c->px == PX_NONE)
         return err_set(err, ERR_ARG, "pxy-weight = %g: log p(x,y) needs chains, px other than none",
                        c->pxy_weight);
     if (c->pyx_weight <= 0 && (c->px == PX_NONE || (c->px_weight <= 0 && c->pxy_weight <= 0)))
         return err_set(err, ERR_ARG, "all weights are 0: nothing is learnt");
-    if (c->px_loss == LOSS_BCE && c->px_margin > 0)
+    if (c->px_loss == LOSS_BCE && c->px_margin > 0 && !overrides(c, "px-loss", "px-margin"))
         return err_set(err, ERR_ARG,
                        "px-margin = %g with px-loss = bce: expected 0, because bce needs no margin",
                        c->px_margin);

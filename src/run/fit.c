@@ -331,6 +331,7 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     TrainRun *r = calloc(1, sizeof *r);
     if (!r) return err_set(err, ERR_MEM, "out of memory");
     r->cfg = *c;
+    config_settle(&r->cfg);
     r->ev = events;
     r->lock = -1;
     r->valid_accuracy = r->fid_value = r->test_accuracy = r->test_ece = NAN;
