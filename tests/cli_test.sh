@@ -223,6 +223,7 @@ expect 1 'elsewhere: a folder, but not of a run (no run.json in it)' predict els
 # ---- what is not of the same kind is never overwritten; the suffix decides the format
 cp model.safetensors kept.safetensors
 cp grid.png kept.png
+expect 2 '--weight-noise without fresh chains: expected --from fresh' sample run --from buffer --weight-noise 0.3
 expect 2 'kept.safetensors: expected a name that ends in .png or .webp' sample run --from centres --out kept.safetensors
 expect 2 'a.jpg: expected a name that ends in .png or .webp' sample run --from centres --out a.jpg
 expect 2 'm.bin: expected a name that ends in .safetensors, .pt, .pth or .onnx' export run m.bin

@@ -420,8 +420,6 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("batch = 1\n", "norm = none");
     unfit("epochs = 0\n", "expected one of them");
     unfit("resume = on\n", "--out RUN");
-    unfit("from = buffer\nanimation = a.webp\n", "shows fresh chains");
-    unfit("best = 3\nworst = 3\n", "one of them");
     unfit("model = resnet\n", "wrn-DEPTH-WIDTH");
     unfit("decay-at = 2/3,1/3\n", "rising");
     unfit("decay-at = 1/3,\n", "rising");
@@ -446,6 +444,33 @@ static void bce_drops_the_margin_and_the_limit_of_a_preset(void **state) {
     taken(&c, "climb-limit = 0.3\npx-loss = bce\n");       // what the user asks for stays
     assert_true(c.climb_limit == 0.3);
     OK(config_check(&c, err));
+}
+
+static void samples_have_the_options_of_their_origin(void **state) {
+    (void)state;
+    static const char *const wrong[][2] = {
+        { "from = buffer\nanimation = a.webp\n", "--animation without fresh chains" },
+        { "from = starts\nsteps = 5\n", "--steps without fresh chains: expected --from fresh" },
+        { "from = centres\nweight-noise = 0.3\n", "--weight-noise without" },
+        { "from = buffer\nstart = gaussian\n", "--start without chains" },
+        { "best = 3\nworst = 3\n", "one of them" },
+        { "by = pyx\n", "expected --best N or --worst N too" },
+    };
+    static const char *const right[] = { "steps = 5\nweight-noise = 0.3\n",
+                                         "from = starts\nstart = gaussian\n",
+                                         "from = buffer\nbest = 3\nby = pyx\n" };
+    for (size_t i = 0; i < LEN(wrong); i++) {
+        Config c = defaults();
+        Err err = { 0 };
+        taken(&c, wrong[i][0]);
+        assert_true(config_check_sample(&c, &err));
+        assert_non_null(strstr(err.msg, wrong[i][1]));
+    }
+    for (size_t i = 0; i < LEN(right); i++) {
+        Config c = defaults();
+        taken(&c, right[i]);
+        OK(config_check_sample(&c, err));
+    }
 }
 
 static void sam_of_0_switches_it_off_whatever_a_preset_says(void **state) {
@@ -637,6 +662,7 @@ int main(void) {
         cmocka_unit_test(presets_differ_as_the_paper_says),
         cmocka_unit_test(what_does_not_fit_together_is_refused),
         cmocka_unit_test(bce_drops_the_margin_and_the_limit_of_a_preset),
+        cmocka_unit_test(samples_have_the_options_of_their_origin),
         cmocka_unit_test(sam_of_0_switches_it_off_whatever_a_preset_says),
         cmocka_unit_test(options_of_sam_do_not_switch_it_on_in_a_resumed_run),
         cmocka_unit_test(the_margin_of_a_preset_gives_way_to_bce),

@@ -152,7 +152,10 @@ int jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err) {
     if (!(config_row("buffer")->commands & o->command->bit) && o->cfg.buffer < o->cfg.batch)
         o->cfg.buffer = o->cfg.batch;             // no option of this command should limit another
     if (o->cfg.resume && o->cfg.out[0]) return 0; // the run's own options are still to come
-    return config_check(&o->cfg, &e) ? api_fail(err, &e) : 0;
+    const int sample = o->command->bit == CMD_SAMPLE;
+    return config_check(&o->cfg, &e) || (sample && config_check_sample(&o->cfg, &e))
+               ? api_fail(err, &e)
+               : 0;
 }
 
 int jempp_check_files(const JemppOptions *o, JemppErr *err) {

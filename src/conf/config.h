@@ -178,6 +178,7 @@ void config_json(const Config *c, JsonOut *j);   // those of a run, as the membe
 // An error if options contradict each other (chains without steps, an attack without
 // a radius, ...).
 int  config_check(const Config *c, Err *err);
+int  config_check_sample(const Config *c, Err *err);    // those of `jempp sample`
 // What of a preset gives way to the user's options, once config_check has passed them: its margin
 // to --px-loss bce.
 void config_settle(Config *c);

@@ -108,12 +108,24 @@ int config_check(const Config *c, Err *err) {
     if (c->side % 4)
         return err_set(err, ERR_ARG, "side = %d: expected a multiple of 4 up to 256", c->side);
     if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");
-    if (c->best && c->worst)
-        return err_set(err, ERR_ARG, "--best and --worst: expected one of them");
-    if (c->animation[0] && c->from != FROM_FRESH)
-        return err_set(err, ERR_ARG, "--animation: shows fresh chains, expected --from fresh");
     if (config_fractions(c->decay_at, at, MAX_DROPS, err) < 0) return -1;
     return check_length(c, err) || check_chains(c, err) || check_objective(c, err);
+}
+
+int config_check_sample(const Config *c, Err *err) {
+    static const char *const of_chains[] = { "animation", "steps", "inner", "step-size",
+                                             "clip",      "noise", "clamp", "weight-noise" };
+    for (size_t i = 0; i < sizeof of_chains / sizeof *of_chains; i++)
+        if (c->from != FROM_FRESH && config_asked(c, of_chains[i]))
+            return err_set(err, ERR_ARG, "--%s without fresh chains: expected --from fresh",
+                           of_chains[i]);
+    if (c->from == FROM_BUFFER && config_asked(c, "start"))
+        return err_set(err, ERR_ARG, "--start without chains: expected --from other than buffer");
+    if (c->best && c->worst)
+        return err_set(err, ERR_ARG, "--best and --worst: expected one of them");
+    if (config_asked(c, "by") && !c->best && !c->worst)
+        return err_set(err, ERR_ARG, "--by without a ranking: expected --best N or --worst N too");
+    return 0;
 }
 
 // Images that were moved: folder:DIR may become another folder:DIR. Whether they are the same
