@@ -65,7 +65,6 @@ WRAP(FILES, FILE *, fdopen, (int fd, const char *how), (fd, how), NULL)
 WRAP(FILES, size_t, fwrite, (const void *p, size_t n, size_t m, FILE *f), (p, n, m, f), 0)
 WRAP(FILES, int, fflush, (FILE * f), (f), EOF)
 WRAP(FILES, int, fclose, (FILE * f), (f), (__real_fclose(f), EOF))
-WRAP(FILES, int, rename, (const char *a, const char *b), (a, b), -1)
 WRAP(FILES, int, mkdir, (const char *path, mode_t mode), (path, mode), -1)
 WRAP(FILES, int, ftruncate, (int fd, off_t n), (fd, n), -1)
 WRAP(FILES, int, flock, (int fd, int how), (fd, how), -1)
@@ -75,10 +74,26 @@ static _Atomic long syncs;              // ... and how many there were
 static _Atomic long syncs_elsewhere;    // not in the thread that trains
 static pthread_t trains;
 
+// A power cut can undo a rename until its folder is synced: whether that of the checkpoint waits for
+// it, and how many times another file was renamed meanwhile.
+static _Atomic int unsynced;
+static _Atomic long too_early;
+
+int __real_rename(const char *from, const char *to);
+__attribute__((visibility("default"))) int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to) {
+    if (fails(FILES) || __real_rename(from, to)) return -1;
+    too_early += unsynced;
+    if (strstr(to, "/last.safetensors")) unsynced = 1;
+    return 0;
+}
+
 int __real_fsync(int fd);
 __attribute__((visibility("default"))) int __wrap_fsync(int fd);
 int __wrap_fsync(int fd) {
     const struct timespec pause = { .tv_nsec = sync_ms * 1000000L };
+    struct stat st;
+    if (unsynced && !fstat(fd, &st) && S_ISDIR(st.st_mode)) unsynced = 0;
     syncs++;
     syncs_elsewhere += !pthread_equal(pthread_self(), trains);
     if (sync_ms) return nanosleep(&pause, NULL);
@@ -437,6 +452,15 @@ static void a_slow_disk_does_not_keep_a_run_from_its_steps(void **state) {
     assert_int_equal(syncs_elsewhere, syncs);               // training waits for none
 }
 
+static void a_checkpoints_name_is_on_disk_before_the_next_file(void **state) {
+    (void)state;
+    dir_remove(run_dir);
+    too_early = 0;
+    train_ok(2, 0);
+    assert_int_equal(too_early, 0);
+    assert_int_equal(unsynced, 0);
+}
+
 static void a_run_that_cannot_begin_leaves_nothing_half_written(void **state) {
     (void)state;
     long at = 0;
@@ -632,6 +656,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_allocation_in_reading_pytorchs_files_may_fail),
         cmocka_unit_test(every_call_that_writes_a_checkpoint_may_fail),
         cmocka_unit_test(a_slow_disk_does_not_keep_a_run_from_its_steps),
+        cmocka_unit_test(a_checkpoints_name_is_on_disk_before_the_next_file),
         cmocka_unit_test(a_run_that_cannot_begin_leaves_nothing_half_written),
         cmocka_unit_test(a_log_that_cannot_be_written_waits_for_room),
         cmocka_unit_test(a_data_file_may_shrink_while_it_is_read),

@@ -219,6 +219,12 @@ Writer writer_open(const char *path) {
     return w;
 }
 
+void writer_keep(Writer *w, const char *old) {
+    if (w->failed || snprintf(w->old, sizeof w->old, "%s", old) < (int)sizeof w->old) return;
+    err_set(&w->err, ERR_ARG, "%s: file name too long", old);
+    w->failed = 1;
+}
+
 void write_bytes(Writer *w, const void *src, size_t n) {
     if (w->failed || n == 0) return;
     if (fwrite(src, 1, n, w->f) != n) writer_fail(w, errno);
@@ -274,6 +280,8 @@ int writer_close(Writer *w, Err *err) {
             err_set(&w->err, ERR_IO, "%s: another program is writing it too", w->path);
             w->failed = 1;
         }
+        if (!w->failed && w->old[0] && file_exists(w->path) && rename(w->path, w->old))
+            writer_fail(w, errno);
         if (!w->failed && rename(w->tmp, w->path)) writer_fail(w, errno);
         if (w->failed && ours) unlink(w->tmp);
     }

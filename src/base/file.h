@@ -36,12 +36,14 @@ int    reader_close(Reader *r, Err *err);
 // and reports the first error.
 typedef struct {
     void    *f;
-    char     path[512], tmp[520];
+    char     path[512], tmp[520], old[512];
     uint64_t at, inode;                // bytes written; the temporary file's
     int      failed;
     Err      err;
 } Writer;
 Writer writer_open(const char *path);
+// What PATH is now will be renamed to OLD, at the moment before PATH.tmp becomes PATH.
+void   writer_keep(Writer *w, const char *old);
 void   write_bytes(Writer *w, const void *src, size_t n);
 void   write_text(Writer *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void   write_over(Writer *w, uint64_t at, const void *src, size_t n);   // over bytes written before

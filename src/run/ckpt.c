@@ -5,13 +5,11 @@
 #include "jem/metrics.h"
 #include "run/model_file.h"
 #include "run/weights_file.h"
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 // ---- complete states ----------------------------------------------------------------------------
 
@@ -149,29 +147,10 @@ void snapshot_drop(void *snapshot) {
     s->open = 0;
 }
 
-// `path` from the file that is complete on disk; the checkpoint before it becomes s->prev. At every
-// moment a good one exists under one of the two names.
-static int put_in_place(const Snapshot *s, Err *err) {
-    if (s->prev[0] && file_exists(s->path) && rename(s->path, s->prev))
-        return err_set(err, ERR_IO, "%s: cannot rename: %s", s->path, strerror(errno));
-    if (rename(s->fresh, s->path))
-        return err_set(err, ERR_IO, "%s: cannot rename: %s", s->fresh, strerror(errno));
-    return 0;
-}
-
 int snapshot_write(void *snapshot, Err *err) {
     Snapshot *s = snapshot;
     s->open = 0;
-    return st_finish(&s->w, err) || (s->fresh[0] && put_in_place(s, err)) ? -1 : 0;
-}
-
-static int name_snapshot(Snapshot *s, const char *path, const char *prev, Err *err) {
-    const int n = snprintf(s->path, sizeof s->path, "%s", path),
-              m = snprintf(s->prev, sizeof s->prev, "%s", prev ? prev : ""),
-              k = snprintf(s->fresh, sizeof s->fresh, "%s.new", path);
-    const int most = (int)sizeof s->path;
-    return n < most && m < most && k < most ? 0
-                                            : err_set(err, ERR_ARG, "%s: file name too long", path);
+    return st_finish(&s->w, err);
 }
 
 int ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, const char *prev,
@@ -179,10 +158,10 @@ int ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, cons
     char *options = config_dump(&t->cfg, CMD_TRAIN);
     StateNumbers numbers = state_numbers(t, r);
     int rc = options ? 0 : err_set(err, ERR_MEM, "out of memory for a checkpoint");
-    if (!rc) rc = name_snapshot(s, path, prev, err);
     if (!rc) {
-        s->w = st_create(s->fresh);
+        s->w = st_create(path);
         s->open = 1;
+        if (prev) writer_keep(&s->w.w, prev);
         declare_state(&s->w, t, r, &numbers, options);
         rc = snapshot_hold(s, t->dev, err);
     }
@@ -416,7 +395,6 @@ int model_take(Snapshot *s, Net *net, const ModelCard *card, const char *path, E
     ModelFormat format;
     if (model_format(path, &format, err)) return -1;
     const ModelOut m = { net, card, 0, format == FILE_TORCH };
-    s->fresh[0] = 0;
     int rc = declare_model(&s->w, &m, path, err);
     if (rc) return rc;
     s->open = 1;

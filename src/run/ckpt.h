@@ -22,12 +22,11 @@ typedef struct {
     int      open;
     void    *data;                  // the device's host_alloc
     size_t   room;                  // of data, in bytes
-    char     path[640], prev[640], fresh[640];  // names of a checkpoint; fresh "": another file
 } Snapshot;
 
 // Snapshot of a complete state: weights, statistics, optimiser, average, buffer, step, seed,
 // options, kernel choices. It will be written under a temporary name, then renamed to `path`; the
-// one before is kept as `prev` unless NULL.
+// one before is kept as `prev` unless NULL, so that a good one always has one of the two names.
 int  ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, const char *prev,
                Err *err);
 int  snapshot_write(void *snapshot, Err *err);      // safe on disk at return; a Job's run
