@@ -305,6 +305,34 @@ static void a_rank_with_another_weight_is_found(void **state) {
     run_free(&run);
 }
 
+// Rank 1 fails where the others already ask further down; then rank 2 does, where all are.
+static void fail_alone(Run *run, Trainer *t) {
+    Comm *comm = t->comm;
+    char *said = run->said[comm->rank];
+    for (int who = 1; who < 3; who++) {
+        const int fails = comm->rank == who;
+        Err err = { 0 };
+        int rc = fails ? err_set(&err, ERR_MEM, "out of memory") : 0;
+        if (who == 1 && !fails) rc = comm_agree(comm, comm_agree(comm, rc, &err), &err);
+        rc = comm_agree(comm, rc, &err);
+        int number = 10 + comm->rank;
+        comm_broadcast(comm, &number, sizeof number);
+        snprintf(said + strlen(said), 200, "%d %.100s, then %d; ", rc, err.msg, number);
+        comm_begin(comm);
+    }
+}
+
+static void a_rank_that_fails_alone_meets_the_others_at_any_depth(void **state) {
+    (void)state;
+    Run run = { .cfg = options(""), .ranks = 3, .work = fail_alone };
+    run.cfg.batch = 9;
+    run_ranks(&run);
+    for (int r = 0; r < 3; r++)
+        assert_string_equal(run.said[r], "-1 rank 1 of 3: out of memory, then 10; "
+                                         "-1 rank 2 of 3: out of memory, then 10; ");
+    run_free(&run);
+}
+
 static void a_batch_that_cannot_be_divided_is_refused(void **state) {
     (void)state;
     Run run = { .cfg = options(""), .ranks = 3 };
@@ -337,6 +365,7 @@ int main(void) {
         cmocka_unit_test(ranks_share_stronger_sam),
         cmocka_unit_test(with_plain_norms_the_gradient_is_the_mean_of_the_parts),
         cmocka_unit_test(a_rank_with_another_weight_is_found),
+        cmocka_unit_test(a_rank_that_fails_alone_meets_the_others_at_any_depth),
         cmocka_unit_test(a_batch_that_cannot_be_divided_is_refused),
         cmocka_unit_test(shared_out_items_come_together_again),
     };

@@ -121,14 +121,17 @@ int comm_text(Comm *c, char **text, Err *err) {
     return comm_check(c, err);
 }
 
+void comm_begin(Comm *c) {
+    if (c) c->agreed = 0;
+}
+
 int comm_agree(Comm *c, int rc, Err *err) {
-    if (!c) return rc;
+    if (!c || (rc && c->agreed)) return rc;
     int mine = rc != 0, first = -1, *all = comm_answers(c, &mine, sizeof mine);
     if (!all) return rc ? rc : comm_check(c, err);
     for (int r = c->size - 1; r >= 0; r--)
         if (all[r]) first = r;
     free(all);
-    const int again = c->agreed;                            // it was agreed upon further down
     c->agreed = first >= 0;
     if (first < 0) return 0;
     // its message to all, by way of everybody's: no other operation sends from a rank that is not 0
@@ -137,7 +140,6 @@ int comm_agree(Comm *c, int rc, Err *err) {
     why = every[first];
     free(every);
     *err = (Err){ 0 };
-    if (again) return err_set(err, why.kind, "%s", why.msg);
     return err_set(err, why.kind ? why.kind : ERR_DEV, "rank %d of %d: %s", first, c->size,
                    why.msg);
 }

@@ -60,7 +60,11 @@ void *comm_answers(Comm *c, const void *mine, size_t bytes);
 // A text of rank 0 (malloc'd, may be NULL) replaces that of the others.
 int  comm_text(Comm *c, char **text, Err *err);
 // Nonzero if rc is nonzero on any rank: then err is that of the first such rank, with its number.
+// On its way up an error that was agreed upon is not asked about again: ranks without a failure may
+// learn of it further down than the one that has it, and all return from the same place.
 int  comm_agree(Comm *c, int rc, Err *err);
+// An error that was agreed upon is dealt with; something new begins.
+void comm_begin(Comm *c);
 // Where all ranks have the same error, rank 0 alone has a message to show.
 void comm_quiet(const Comm *c, Err *err);
 // n items in batches of `batch`, the last of which may be short, are shared out by whole batches:

@@ -263,6 +263,7 @@ char *eval_text(Model *m, const Config *use, const Events *ev, Err *err) {
     e->m = m;
     e->use = use;
     e->ev = ev;
+    comm_begin(m->comm);
     const int rc =
         comm_agree(m->comm, eval_open(e, err), err) || share_tasks(e, err) || run_tasks(e, err);
     char *text = rc ? NULL : finish(e, err);

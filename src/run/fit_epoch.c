@@ -205,6 +205,7 @@ int run_end_epoch(TrainRun *r, Err *err) {
     }
     swap_average(t);
     t->dev->be.copy_in(t->dev, t->state, &keep, sizeof keep);
+    rc = comm_agree(r->comm, rc, err);                      // rank 0 alone saves; all compute FID
     const int due = !rc && run_fid_due(r);
     if (due) r->fid_value = run_fid(r);
     run_write_log(r, r->valid_accuracy, due ? r->fid_value : NAN);

@@ -85,6 +85,7 @@ double run_fid(TrainRun *r) {
     Err why = { 0 };
     if (!measure(r, &fid, &why)) return fid;
     run_fid_close(r);
+    comm_begin(r->comm);
     if (!stop_asked(r->ev)) run_say(r, "note: FID could not be computed: %s", why.msg);
     return NAN;
 }

@@ -203,6 +203,7 @@ int model_sample_watched(Model *m, const Config *use, const Events *ev, const Ch
     Draw *d = calloc(1, sizeof *d);
     int *cls = class_of ? class_of : calloc((size_t)n + 1, sizeof *cls);
     int rc = d && cls ? 0 : err_set(err, ERR_MEM, "out of memory for %d samples", n);
+    comm_begin(m->comm);
     if (!rc) {
         d->m = m;
         d->ev = m->dev.events = ev;
