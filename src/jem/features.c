@@ -29,7 +29,7 @@ static int open_device(FeatureNet *f, const Config *use, Err *err) {
     char note[256] = "";
     Err none = { 0 };
     DevOpts o = comm_dev(f->comm, config_dev(use));
-    const int asked = config_given(use, "precision"), cuda = !strcmp(use->device, "cuda");
+    const int asked = use->precision != PREC_DEFAULT, cuda = !strcmp(use->device, "cuda");
     if (!asked && (cuda || !strcmp(use->device, "auto"))) {
         o.precision = PREC_TF32;
         f->precision = "tf32";
