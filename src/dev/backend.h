@@ -171,6 +171,16 @@ static inline void reals_to_floats(float *dst, const real *src, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
 }
 
+// |v - from| in the Euclidean norm; of v itself where from is NULL.
+static inline double reals_distance(const real *v, const real *from, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = (double)v[i] - (from ? (double)from[i] : 0);
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
 // The row of n_out that draw `number` goes to. Numbers are 32 bits wide and may look negative.
 RNG_FN size_t draw_row(int number, int n_out) { return (uint32_t)number % (uint32_t)n_out; }
 

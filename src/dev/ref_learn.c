@@ -26,19 +26,10 @@ static void langevin(Dev *dev, Tensor *x, const Tensor *g, Move m, Rng key, cons
     }
 }
 
-static double length(const real *v, const real *from, size_t n) {
-    double s = 0;
-    for (size_t i = 0; i < n; i++) {
-        const double d = (double)v[i] - (from ? (double)from[i] : 0);
-        s += d * d;
-    }
-    return sqrt(s);
-}
-
 // x back into the ball around x0 and the box. Shortening by a rounded factor may leave a hair too
 // much, so the factor is taken a hair shorter.
 static void confine(real *x, const real *x0, size_t n, Attack a) {
-    const double far = a.l2 ? length(x, x0, n) : 0;
+    const double far = a.l2 ? reals_distance(x, x0, n) : 0;
     const real keep = far > (double)a.radius ? (real)((double)a.radius / far * (1 - 1e-7)) : 1;
     for (size_t i = 0; i < n; i++) {
         const real d = a.l2 ? keep * (x[i] - x0[i]) : clamp(x[i] - x0[i], a.radius);
@@ -66,7 +57,7 @@ static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key,
             p[i] =
                 a.l2 ? (real)rng_normal(key, at) : a.radius * (real)(2 * rng_uniform(key, at) - 1);
         }
-        const real scale = a.l2 ? (real)(reach / (length(p, NULL, dim) + 1e-30)) : 1;
+        const real scale = a.l2 ? (real)(reach / (reals_distance(p, NULL, dim) + 1e-30)) : 1;
         for (size_t i = 0; i < dim; i++) p[i] = from[i] + scale * p[i];
         confine(p, from, dim, a);
     }
@@ -79,7 +70,7 @@ static void attack_move(Dev *dev, Tensor *x, const Tensor *g, const real *x0, At
     for (int k = 0; k < x->n; k++) {
         real *p = (real *)x->p + (size_t)k * dim;
         const real *d = (const real *)g->p + (size_t)k * dim;
-        const real scale = a.l2 ? a.step / (real)(length(d, NULL, dim) + 1e-30) : a.step;
+        const real scale = a.l2 ? a.step / (real)(reals_distance(d, NULL, dim) + 1e-30) : a.step;
         for (size_t i = 0; i < dim; i++)
             p[i] += scale * (a.l2 ? d[i] : (real)((d[i] > 0) - (d[i] < 0)));
         confine(p, x0 + (size_t)k * dim, dim, a);

@@ -29,18 +29,9 @@ static real clamped(double v, double lo, double hi) {
     return (real)(v < lo ? lo : v > hi ? hi : v);
 }
 
-static double distance(const real *x, const real *from, size_t dim) {
-    double sum = 0;
-    for (size_t i = 0; i < dim; i++) {
-        const double d = (double)x[i] - (from ? (double)from[i] : 0);
-        sum += d * d;
-    }
-    return sqrt(sum);
-}
-
 // Into the ball around x0, then into [-1, 1].
 static void project(real *x, const real *x0, size_t dim, int l2, double radius) {
-    const double size = l2 ? distance(x, x0, dim) : 0;
+    const double size = l2 ? reals_distance(x, x0, dim) : 0;
     const double scale = size > radius ? radius / size : 1;
     for (size_t i = 0; i < dim; i++) {
         const double from = (double)x0[i], d = scale * ((double)x[i] - from);
@@ -55,7 +46,7 @@ static void step_image(Apgd *a, size_t i, size_t dim, int l2, double radius, int
     const real *g = a->g + i * dim;
     real *to = a->next + i * dim;
     const double step = a->image[i].step, keep = first ? 1 : 0.75;
-    const double along = l2 ? step / (distance(g, NULL, dim) + 1e-12) : 0;
+    const double along = l2 ? step / (reals_distance(g, NULL, dim) + 1e-12) : 0;
     for (size_t k = 0; k < dim; k++) {
         const double slope = (double)g[k];
         const double move = l2 ? along * slope : step * ((slope > 0) - (slope < 0));
