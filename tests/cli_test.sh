@@ -101,6 +101,9 @@ expect 0 'whole iteration, M = 1, px shared' bench $net --batch 2 --steps 1 --it
 expect 0 '"sam": 2,' bench $net --batch 2 --steps 1 --iterations 2 --threads 1 --sam 2 --json
 grep -qF '"iteration_ms": ' out || bad "bench --json: no iteration_ms"
 is_json bench --json
+expect 0 'wrn-10-1, 1x28x28 images, 10 classes, batch 2;' bench --preset demo --batch 2 --steps 1 --iterations 1 --threads 1
+expect 0 'wrn-10-1, 3x8x8 images, 10 classes, batch 2;' bench --preset demo --batch 2 --steps 1 --iterations 1 --threads 1 \
+    --side 8 --channels 3
 expect 0 'images per call' bench $net --inference --threads 1
 expect 0 '"images_per_second": ' bench $net --inference --threads 1 --json
 is_json bench --inference --json

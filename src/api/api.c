@@ -104,11 +104,22 @@ const char *jempp_text_shorten(char *dst, size_t n, const char *text, int width)
 
 // ---- devices, info and bench --------------------------------------------------------------
 
+// The images are as large as those that a preset trains on, unless options say otherwise.
+static void take_shape(Config *c) {
+    int channels, side, classes;
+    if (set_shape(c->data, &channels, &side, &classes)) return;
+    if (!c->channels) c->channels = channels;
+    if (!c->side) c->side = side;
+    if (!c->n_classes) c->n_classes = classes;
+}
+
 char *jempp_bench(const JemppOptions *o, const JemppEvents *ev, JemppErr *err) {
     DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
-    char *text = bench_text(&o->cfg, &events, &e);
+    Config c = o->cfg;
+    take_shape(&c);
+    char *text = bench_text(&c, &events, &e);
     if (!text) api_fail(err, &e);
     return text;
 }

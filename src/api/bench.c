@@ -35,6 +35,7 @@ typedef struct {                     // ops of one shape
 
 typedef struct {
     const Config *c;
+    NetSpec spec;
     Dev    dev;
     Net    net;
     Pass   ops, pass[N_DIR];         // ops: every gradient of every op
@@ -112,8 +113,7 @@ static int open_images(Bench *b, Err *err) {
 }
 
 static int bench_open(Bench *b, const Events *ev, Err *err) {
-    NetSpec spec;
-    if (config_net(&spec, b->c, 0, 0, 0, err) || net_build(&b->net, &spec, err)) return -1;
+    if (config_net(&b->spec, b->c, 0, 0, 0, err) || net_build(&b->net, &b->spec, err)) return -1;
     if (open_device(b, ev, err)) return -1;
     if (b->c->ranks && !b->dev.be.ranks_open)
         return err_set(err, ERR_ARG, "--ranks %d: measures NCCL on a GPU, found the device %s",
@@ -301,7 +301,9 @@ static char *as_text(const Bench *b, Err *err) {
                  plural(b->c->sam_images));
     else if (b->c->sam > 0) snprintf(sam, sizeof sam, ", SAM");
     snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px, sam);
-    fprintf(f, "%s, batch %d; %s\n\n", b->c->model, b->c->batch, b->device);
+    const NetSpec *s = &b->spec;
+    fprintf(f, "%s, %dx%dx%d images, %d classes, batch %d; %s\n\n", b->c->model, s->channels,
+            s->side, s->side, s->classes, b->c->batch, b->device);
     fprintf(f, "%-30s %5s  %-16s %9s\n", "op", "count", "direction", "ms");
     for (int i = 0; i < b->n_row; i++) put_row(f, &b->row[i]);
     fprintf(f, "\n");
@@ -329,6 +331,9 @@ static char *as_json(const Bench *b, Err *err) {
     json_open_object(&j, NULL);
     json_put_string(&j, "model", b->c->model);
     json_put_string(&j, "device", b->device);
+    json_put_int(&j, "channels", b->spec.channels);
+    json_put_int(&j, "side", b->spec.side);
+    json_put_int(&j, "classes", b->spec.classes);
     json_put_int(&j, "batch", b->c->batch);
     json_put_int(&j, "steps", b->c->steps);
     json_put_string(&j, "px", px);

@@ -78,9 +78,9 @@ static const OptNote INFO_NOTES[] = {
     { 0 },
 };
 static const OptNote BENCH_NOTES[] = {
-    { "side", "width and height of the images in pixels", "32" },
-    { "channels", "image channels: 1 grey or 3 colour", "3" },
-    { "num-classes", "number of classes", "10" },
+    { "side", "width and height of the images in pixels", "those of the preset's data, else 32" },
+    { "channels", "image channels: 1 grey or 3 colour", "those of the preset's data, else 3" },
+    { "num-classes", "number of classes", "those of the preset's data, else 10" },
     { "seed", "seed of the random weights and images", NULL },
     { "batch", "images per training step", NULL },
     { "ranks", "1: use NCCL on one GPU, to measure what it adds to a step", NULL },
@@ -107,6 +107,7 @@ static const OptNote FID_NOTES[] = {
     { "seed",
       "seed that selects images for KID, precision and recall, and of the test split of folder:",
       NULL },
+    { "precision", "number format of matrix products; auto: tf32 on a GPU, fp32 elsewhere", NULL },
     { "force", "replace a file that is not an npz file", NULL },
     { "side", "folder: and shapes: width and height of the images in pixels", "32" },
     { "data-dir", "folder to search first for image sets", NULL },

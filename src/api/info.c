@@ -196,7 +196,7 @@ static char *as_text(const Info *in, const Config *c, Err *err) {
             net->spec.norm == NORM_NONE ? ", no normalisation" : "");
     if (in->m) put_file(f, in);
     put_ops(f, net);
-    fprintf(f, "\n%d ops, %.2f M parameters, %.2f GMAC per image\n", net->n_op,
+    fprintf(f, "\n%d ops, %.2f M parameters, %.3g GMAC per image\n", net->n_op,
             (double)net->n_w * 1e-6, (double)net_macs(net) * 1e-9);
     put_memory(f, in, c);
     if (c->ranks) put_exchange(f, in, c);

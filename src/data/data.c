@@ -291,6 +291,17 @@ int check_image_size(const char *name, int its_c, int its_w, int its_h, int c, i
                    side, side);
 }
 
+int set_shape(const char *name, int *c, int *side, int *classes) {
+    for (int i = 0; i < N_KNOWN; i++)
+        if (!strcmp(name, KNOWN[i].name)) {
+            *c = KNOWN[i].c;
+            *side = KNOWN[i].side;
+            *classes = KNOWN[i].classes;
+            return 0;
+        }
+    return -1;
+}
+
 int set_named(const char *name) {
     size_t n;
     set_half(name, &n);

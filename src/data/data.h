@@ -46,6 +46,9 @@ typedef struct {
 int  set_load(Set *s, const char *name, Half half, const DataOpts *o, Err *err);
 // Whether a set can have this name; NAME:test counts as well.
 int  set_named(const char *name);
+// Channels, side and classes of a set whose images all have one size, whether it is found or not;
+// -1: another.
+int  set_shape(const char *name, int *c, int *side, int *classes);
 // NAME or NAME:test: the half, and how long NAME is.
 Half set_half(const char *name, size_t *n);
 extern const char set_names[];                    // those that can be, for messages
