@@ -380,6 +380,7 @@ awk "BEGIN { exit !(\"$test\" != \"\" && $top1 - 100 * $test < 1e-4 && 100 * $te
 expect 0 '"temperature": null' eval few $quick --tasks ece --json        # at most 19 mistakes are too few to fit one
 expect 2 'expected no --data' eval run --tasks acc --split valid --data shapes
 expect 0 'few: 3 steps' train --resume --out few --iterations 3 --threads 1
+! grep -q 'warmup' err out || bad "a resumed run is told to change --warmup, which it keeps"
 ! grep -q 'last bits' err out || bad "a run that is resumed as it began may not differ"
 expect 2 'sam-images without SAM: expected sam above 0, as 1' train --resume --out few --iterations 4 --sam-images 8
 expect 0 'few: 4 steps' train --resume --out few --iterations 4 --threads 2 --sam 2

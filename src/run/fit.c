@@ -197,7 +197,7 @@ static void introduce(const TrainRun *r, const char *note) {
     run_say(r, "device %s: %s; %.2f GiB for activations", r->dev.be.name,
             r->dev.be.describe(&r->dev), (double)t->mem_bytes / 0x1p30);
     run_say(r, "%s, batch %d, into %s", length, r->cfg.batch, r->out);
-    if (!(r->cfg.minutes > 0) && 2 * (uint64_t)r->cfg.warmup > r->total)
+    if (!r->cfg.resume && !(r->cfg.minutes > 0) && 2 * (uint64_t)r->cfg.warmup > r->total)
         run_say(r,
                 "warning: the learning rate rises for --warmup %d step%s, which is more than half "
                 "of the run: expected fewer, such as --warmup %" PRIu64,
