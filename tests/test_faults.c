@@ -74,8 +74,8 @@ static _Atomic long syncs;              // ... and how many there were
 static _Atomic long syncs_elsewhere;    // not in the thread that trains
 static pthread_t trains;
 
-// A power cut can undo a rename until its folder is synced: whether that of the checkpoint waits for
-// it, and how many times another file was renamed meanwhile.
+// A power cut can undo a rename until its folder is synced: whether that of the checkpoint waits
+// for it, and how many times another file was renamed meanwhile.
 static _Atomic int unsynced;
 static _Atomic long too_early;
 
