@@ -11,6 +11,7 @@
 #include "jempp.h"
 #include "data/data.h"
 #include "dev/comm.h"
+#include "run/feature_set.h"
 #include "run/train_log.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -606,7 +607,7 @@ static void count_reduce(Comm *c, real *p, size_t n, Reduce how) {
 }
 static void count_gather(Comm *c, const void *mine, void *all, size_t bytes) {
     memset(all, 0, (size_t)c->size * bytes);
-    memcpy(all, mine, bytes);
+    memcpy((char *)all + (size_t)c->rank * bytes, mine, bytes);
     exchanged++;
 }
 static void count_broadcast(Comm *c, void *p, size_t bytes) {
@@ -644,6 +645,35 @@ static void a_rank_without_memory_exchanges_nothing_more(void **state) {
     }
 }
 
+// Rank 1's answers: it failed, and why.
+static void answer_failed(Comm *c, const void *mine, void *all, size_t bytes) {
+    static const Err why = { ERR_MEM, "out of memory for features" };
+    count_gather(c, mine, all, bytes);
+    if (bytes == sizeof(int)) ((int *)all)[1] = 1;
+    else if (bytes == sizeof why) ((Err *)all)[1] = why;
+}
+
+// Rank 1 has no memory for features; rank 0 has, and learns of it further down. Both exchange the
+// same: whether anyone failed, and why.
+static void ranks_leave_features_together(void **state) {
+    (void)state;
+    static const CommOps ops = { count_reduce, answer_failed, count_broadcast, wait_for_nobody,
+                                 note_close };
+    for (int rank = 0; rank < 2; rank++) {
+        Comm c = { .rank = rank, .size = 2, .ops = &ops };
+        FeatureNet net = { .comm = &c };
+        FeatureSet s;
+        Err err = { 0 };
+        const ImageSource images = { .n = rank ? (size_t)1 << 45 : 0 };
+        exchanged = 0;
+        const int rc = feature_set(&s, &net, &images, 0, NULL, &err);
+        assert_int_equal(exchanged, rank ? 0 : 2);
+        assert_true(rc && comm_agree(&c, rc, &err));
+        assert_int_equal(exchanged, 2);
+        assert_memory_equal(err.msg, "rank 1 of 2: out of memory", 26);
+    }
+}
+
 // With an argument, the tests whose names match it.
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
@@ -662,6 +692,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_data_file_may_shrink_while_it_is_read),
         cmocka_unit_test(a_checkpoint_may_shrink_while_it_is_read),
         cmocka_unit_test(a_rank_without_memory_exchanges_nothing_more),
+        cmocka_unit_test(ranks_leave_features_together),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_root, remove_root);
