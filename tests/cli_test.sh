@@ -414,6 +414,8 @@ for k in 1 2 3; do for d in ten/test/*; do cp grid.png $d/$k.png; done; done
 expect 0 '"n": 20,' eval run --limit 20 --threads 1 --tasks acc,ood,attack --attacks fgsm-linf --radii 1/255 --ood folder:ten/test --data folder:ten --out some --json
 [ "$(tr -d ' \n' <some/eval.json | grep -o '"confusion":[^"]*' | tr -d '[]' | sed 's/.*://' | tr ',' '\n' | awk 'NF{n++; s+=$1; if (n%10==0) {print s; s=0}}' | sort -u)" = 2 ] ||
     bad "a limit of 20 does not take two images of each of ten classes"
+mkdir damaged && echo junk >damaged/eval.json
+expect 1 'damaged/eval.json: not JSON: wrong at byte 0 of 5; remove it, or choose another --out' eval run $quick --tasks acc --out damaged
 mkdir -p closed/eval.json.tmp                                   # even root cannot write there
 expect 1 'closed/eval.json: ' eval run $quick --tasks acc --out closed
 ! grep -q 'images' err || bad "evaluated before the destination was checked"

@@ -123,7 +123,8 @@ static int hash_model(Evaluation *e, Err *err) {
 // so that the paper's can be compared with them.
 static int read_earlier(Evaluation *e, Err *err) {
     EvalResults *r = &e->results;
-    if (results_read(r, e->file, err)) return -1;
+    if (results_read(r, e->file, err))
+        return err_append(err, "; remove it, or choose another --out");
     if (r->there && !strcmp(r->md5, e->md5)) {
         if (!r->data[0] || !strcmp(r->data, e->data)) return 0;
         return err_set(err, ERR_ARG,
