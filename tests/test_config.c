@@ -427,25 +427,6 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("decay-at = .1,.2,.3,.4,.5,.6,.7,.8,.9\n", "more than 8");
 }
 
-static void bce_drops_the_margin_and_the_limit_of_a_preset(void **state) {
-    (void)state;
-    Config c = defaults(), read = defaults();
-    assert_true(c.climb_limit == 0);
-    OK(config_preset(&c, "cifar10-fast", err));
-    taken(&c, "px-loss = difference\n");
-    assert_true(c.px_margin == 1 && c.climb_limit == 0.7);
-    taken(&c, "px-loss = bce\n");
-    assert_true(c.px_margin == 0 && c.climb_limit == 0);
-    OK(config_check(&c, err));
-    char *text = config_dump(&c, CMD_TRAIN);                // as a checkpoint has it
-    taken(&read, text);
-    free(text);
-    assert_true(read.px_margin == 0 && read.climb_limit == 0);
-    taken(&c, "climb-limit = 0.3\npx-loss = bce\n");       // what the user asks for stays
-    assert_true(c.climb_limit == 0.3);
-    OK(config_check(&c, err));
-}
-
 static void samples_have_the_options_of_their_origin(void **state) {
     (void)state;
     static const char *const wrong[][2] = {
@@ -501,17 +482,20 @@ static void options_of_sam_do_not_switch_it_on_in_a_resumed_run(void **state) {
     }
 }
 
-static void the_margin_of_a_preset_gives_way_to_bce(void **state) {
+static void the_margin_and_the_limit_of_a_preset_give_way_to_bce(void **state) {
     (void)state;
     Config c = defaults();
     OK(config_preset(&c, "cifar10-fast", err));
-    assert_true(c.px_margin > 0);
     config_settle(&c);
-    assert_true(c.px_margin > 0);
-    taken(&c, "px-loss = bce\n");
+    assert_true(c.px_margin == 1 && c.climb_limit == 0.7);
+    taken(&c, "px-loss = bce\nclimb-limit = 0.3\n");
     OK(config_check(&c, err));
     config_settle(&c);
-    assert_true(c.px_margin == 0);
+    assert_true(c.px_margin == 0 && c.climb_limit == 0.3);
+    OK(config_preset(&c, "cifar10-fast", err));
+    taken(&c, "px-loss = bce\n");
+    config_settle(&c);
+    assert_true(c.climb_limit == 0);
     taken(&c, "px-margin = 1\n");                       // the user's does not
     assert_true(config_check(&c, NULL));
 }
@@ -661,11 +645,10 @@ int main(void) {
         cmocka_unit_test(every_preset_loads_fits_together_and_says_what_it_is),
         cmocka_unit_test(presets_differ_as_the_paper_says),
         cmocka_unit_test(what_does_not_fit_together_is_refused),
-        cmocka_unit_test(bce_drops_the_margin_and_the_limit_of_a_preset),
         cmocka_unit_test(samples_have_the_options_of_their_origin),
         cmocka_unit_test(sam_of_0_switches_it_off_whatever_a_preset_says),
         cmocka_unit_test(options_of_sam_do_not_switch_it_on_in_a_resumed_run),
-        cmocka_unit_test(the_margin_of_a_preset_gives_way_to_bce),
+        cmocka_unit_test(the_margin_and_the_limit_of_a_preset_give_way_to_bce),
         cmocka_unit_test(fractions_are_read_in_order),
         cmocka_unit_test(a_resumed_run_may_change_its_length_place_and_sam_alone),
         cmocka_unit_test(the_length_that_is_set_last_counts),

@@ -165,27 +165,12 @@ static void set_length(Config *c, const OptRow *row) {
     }
 }
 
-// A binary cross-entropy needs no margin, and its climb is lower than the limit that suits the
-// difference: those of a preset do not hold for it.
-static void set_px_loss(Config *c) {
-    static const char *const of_difference[] = { "px-margin", "climb-limit" };
-    if (c->px_loss != LOSS_BCE) return;
-    for (int i = 0; i < 2; i++) {
-        const OptRow *row = config_row(of_difference[i]);
-        unsigned char *given = &c->given[row - config_rows];
-        if (*given != BY_PRESET) continue;
-        (void)set_row(c, row, row->value, row->name, NULL);
-        *given = 0;
-    }
-}
-
 int config_set(Config *c, const char *name, const char *value, const char *where, Err *err) {
     const OptRow *row = config_row(name);
     if (!row) return config_unknown(name, where, ~0u, err);
     if (set_row(c, row, value, where, err)) return -1;
     c->given[row - config_rows] = BY_USER;
     set_length(c, row);
-    if (!strcmp(row->name, "px-loss")) set_px_loss(c);
     return 0;
 }
 

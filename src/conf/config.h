@@ -141,8 +141,7 @@ const OptRow *config_row(const char *name);     // also by a former name; NULL: 
 const char *config_former(const char *name);    // the former name of an option, or NULL
 int config_is_length(const OptRow *row);        // it says how long a run is: epochs, ...
 // One option as text. Of epochs, iterations and minutes the last that is set above 0 clears the
-// others; px-loss = bce clears a preset's px-margin and climb-limit. `where` begins an error
-// message ("a.conf, line 3: steps", "--steps").
+// others. `where` begins an error message ("a.conf, line 3: steps", "--steps").
 int  config_set(Config *c, const char *name, const char *value, const char *where, Err *err);
 // The error for a name that no option has: it offers the nearest that one of `commands` has.
 int  config_unknown(const char *name, const char *where, unsigned commands, Err *err);
@@ -180,7 +179,7 @@ void config_json(const Config *c, JsonOut *j);   // those of a run, as the membe
 int  config_check(const Config *c, Err *err);
 int  config_check_sample(const Config *c, Err *err);    // those of `jempp sample`
 // What of a preset gives way to the user's options, once config_check has passed them: its margin
-// to --px-loss bce.
+// and climb-limit to --px-loss bce.
 void config_settle(Config *c);
 // 0, or an error that names the first option that differs and cannot change on --resume.
 int  config_same_run(const Config *old, const Config *now, Err *err);

@@ -145,7 +145,8 @@ const OptRow config_rows[] = {
       "batch; none: no p(x)" },
     { "px-loss", T_CHOICE, AT(px_loss), "difference", 0, 0, "difference|bce", TRAIN, "objective",
       "loss of p(x): f(x_q) - f(x), or the binary cross-entropy (BCE) of classifying images as "
-      "real (x) or sampled (x_q) by f, which replaces a preset's --px-margin by 0" },
+      "real (x) or sampled (x_q) by f, which replaces a preset's --px-margin and "
+      "--climb-limit by 0" },
     { "px-weight", T_NUM, AT(px_weight), "1", 0, 1000, NULL, TRAIN, "objective",
       "weight of log p(x)" },
     { "pyx-weight", T_NUM, AT(pyx_weight), "1", 0, 1000, NULL, TRAIN, "objective",
