@@ -162,6 +162,16 @@ static void starts_in_a_model_have_the_covariance_of_its_images(void **state) {
     set_free(&set);
 }
 
+// 30 million weights are 60 MB; a sixth of it for 10 classes is 1 MB each, half a square of 1,414.
+static void large_models_keep_more_of_the_covariance(void **state) {
+    (void)state;
+    assert_int_equal(starts_kept(30000000, 10, 3072), 1414);
+    assert_int_equal(starts_kept(2750000, 10, 3072), 448);
+    assert_int_equal(starts_kept(1000, 10, 3072), 448);
+    assert_int_equal(starts_kept(30000000, 10, 784), 784);
+    assert_int_equal(starts_kept(1000, 10, 192), 192);
+}
+
 static void few_images_or_constant_ones_still_make_starts(void **state) {
     (void)state;
     for (int constant = 0; constant < 2; constant++) {
@@ -944,6 +954,7 @@ int main(void) {
         cmocka_unit_test(chain_starts_have_the_mean_and_covariance_of_their_class),
         cmocka_unit_test(devices_draw_the_same_starts),
         cmocka_unit_test(starts_in_a_model_have_the_covariance_of_its_images),
+        cmocka_unit_test(large_models_keep_more_of_the_covariance),
         cmocka_unit_test(few_images_or_constant_ones_still_make_starts),
         cmocka_unit_test(the_cosine_transform_keeps_lengths_and_knows_cosines),
         cmocka_unit_test(starts_in_a_model_vary_like_its_images),

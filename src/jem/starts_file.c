@@ -2,7 +2,8 @@
 //
 // The coefficients of photographs are nearly uncorrelated, except for the few low ones that hold
 // nearly all of the variance, so keeping the correlations of those alone comes close to the
-// whole covariance at a hundredth of its size (docs/experiments.md).
+// whole covariance at a hundredth of its size. Large models have room for more, and their samples
+// profit (docs/experiments.md).
 #include "jem/starts_file.h"
 #include "base/rng.h"
 #include "dev/dense.h"
@@ -10,6 +11,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+int starts_kept(size_t n_w, int n_group, int dim) {
+    const double bytes = (double)n_w * 2 / 6 / n_group, most = floor(sqrt(2 * bytes));
+    return (int)fmin(fmax(most, STARTS_KEPT), dim);
+}
 
 size_t starts_lower_len(int kept) { return (size_t)kept * ((size_t)kept + 1) / 2; }
 

@@ -20,6 +20,9 @@ typedef struct {
 
 enum { STARTS_KEPT = 448, STARTS_UNIT = 127 };
 
+// How many coefficients a model of n_w weights keeps correlations of: STARTS_KEPT or, where the
+// file does not grow by more than a sixth of the weights (2 bytes each), more; at most all.
+int    starts_kept(size_t n_w, int n_group, int dim);
 // Numbers in one group's part of `lower`.
 size_t starts_lower_len(int kept);
 // Of these images; f's sizes are set, `kept` no more than there are coefficients. Its arrays

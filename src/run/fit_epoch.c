@@ -53,9 +53,9 @@ static void swap_average(Trainer *t) {
 // What the model needs to start chains without its data.
 static int chain_starts(TrainRun *r, Err *err) {
     if (r->starts.mean || !has_chains(&r->t) || !r->t.starts.n_group) return 0;
-    const int dim = r->t.starts.dim;
-    r->starts = (StartsFile){ .n_group = r->t.starts.n_group,
-                              .kept = dim < STARTS_KEPT ? dim : STARTS_KEPT,
+    const int groups = r->t.starts.n_group;
+    r->starts = (StartsFile){ .n_group = groups,
+                              .kept = starts_kept(r->t.net.n_w, groups, r->t.starts.dim),
                               .channels = r->train.c,
                               .side = r->train.side };
     return starts_file_fit(&r->train, &r->starts, err);
