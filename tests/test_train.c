@@ -479,10 +479,27 @@ static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
         assert_close(anneal_scale(&a, a.steps - 1), 0.1, 1e-6);
         for (int k = 0; k < a.steps; k++) far += (double)anneal_scale(&a, k);
         assert_close(far, 100, 0.5 * a.first);
+        assert_close(a.pixel, 0.3, 0);
     }
-    assert_close(anneal_scale(&(Anneal){ 1, 3, 1 }, 0), 3, 0);
+    snprintf(c.classes, sizeof c.classes, "cat");
+    assert_close(anneal_plan(&c, 0.75).pixel, 0.15, 0);
+    assert_close(anneal_scale(&(Anneal){ 1, 3, 1, 0 }, 0), 3, 0);
     c.reinit = 0;                                           // never restarted: far, but not forever
     assert_close((anneal_plan(&c, 1).steps * 6.1) / 2, 400, 6);
+}
+
+// Three times as long as five moves of 0.2, a step moves a pixel by 3 g: by 0.15 for a g of 0.05.
+static void a_long_step_moves_no_pixel_far(void **state) {
+    (void)state;
+    const Move training = { .inner = 5, .lr = (real)0.2, .clip = 1 };
+    const Anneal any = { 1, 3, 1, 0 }, near = { 1, 3, 1, 0.15 };
+    const Move free = anneal_move(&any, training, 0), limited = anneal_move(&near, training, 0);
+    assert_close(free.lr, 0.6, 1e-6);
+    assert_close(free.clip, 1, 0);
+    assert_close(limited.lr, 0.6, 1e-6);
+    assert_close(limited.clip, 0.05, 1e-6);
+    const Move strict = { .inner = 5, .lr = (real)0.2, .clip = (real)0.01 };
+    assert_close(anneal_move(&near, strict, 0).clip, 0.01, 1e-9);     // the option's stays, if lower
 }
 
 // A step so short that log p(x) is straight brings what its gradient promised.
@@ -966,6 +983,7 @@ int main(void) {
         cmocka_unit_test(an_epoch_shows_every_image_once),
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
         cmocka_unit_test(fresh_chains_come_as_far_as_those_of_the_buffer),
+        cmocka_unit_test(a_long_step_moves_no_pixel_far),
         cmocka_unit_test(short_steps_climb_as_promised),
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),

@@ -40,6 +40,12 @@ real anneal_scale(const Anneal *a, int k) {
     return (real)(a->first + (a->last - a->first) * t);
 }
 
+Move anneal_move(const Anneal *a, Move m, int k) {
+    m.lr *= anneal_scale(a, k);
+    if (a->pixel > 0) m.clip = (real)fmin((double)m.clip, a->pixel / ((double)m.lr * m.inner));
+    return m;
+}
+
 double sample_climb(Pass *p, const Chain *chain, const ChainBatch *b) {
     real row[3][N_SUM];
     Backend *be = &p->dev->be;
@@ -52,10 +58,14 @@ double sample_climb(Pass *p, const Chain *chain, const ChainBatch *b) {
 
 Anneal anneal_plan(const Config *c, double climb) {
     const double LONGEST = 6, SHORTEST = 0.5, LAST = 0.1, FARTHEST = 400;
+    const int by_class = c->classes[0] || c->conditional;   // whose gradient drives single pixels
     const double longest = climb < 1 ? 1 / (1 - climb) : LONGEST;
     const double first = fmin(fmax(longest, SHORTEST), LONGEST);
     const double far = fmin(c->steps / fmax(c->reinit, 1e-3), FARTHEST);
-    return (Anneal){ .steps = (int)ceil(2 * far / (first + LAST)), .first = first, .last = LAST };
+    return (Anneal){ .steps = (int)ceil(2 * far / (first + LAST)),
+                     .first = first,
+                     .last = LAST,
+                     .pixel = by_class ? 0.15 : 0.3 };
 }
 
 void sample_run(Pass *p, const Chain *chain, const ChainBatch *b) {

@@ -31,13 +31,17 @@ void sample_step(Pass *p, const Chain *chain, const ChainBatch *b, int k, real *
 typedef struct {
     int    steps;
     double first, last;         // lengths of the first and last step, in training steps
+    double pixel;               // the farthest that a step moves a pixel; 0: no limit
 } Anneal;
 
 real anneal_scale(const Anneal *a, int k);      // the length of step k: falls linearly
+Move anneal_move(const Anneal *a, Move training, int k);    // what step k does
 // Moves the images by one step and returns its climb (docs/glossary.md). b->sums has [3][N_SUM].
 double sample_climb(Pass *p, const Chain *chain, const ChainBatch *b);
 // The steps for a model with this climb: the higher it is, the longer the steps; their total length
 // is that of an average chain of the replay buffer, steps / reinit (docs/pyld.md). A step s times
-// as long loses s (1 - climb) of what its gradient promised: the first may lose about all.
+// as long loses s (1 - climb) of what its gradient promised: the first may lose about all. Single
+// pixels, which long steps would drive to black or white, move by 0.3 at most; by 0.15 if chains
+// climb towards a class.
 Anneal anneal_plan(const Config *c, double climb);
 #endif

@@ -257,13 +257,13 @@ static int draw_batch(Draw *d, int batch_no, int animate, int *cls, Err *err) {
     Dev *dev = &d->m->dev;
     Chain chain = single_step(d);
     if (d->cfg.classes[0] && !d->cfg.conditional) chain.energy = class_energy();
-    const real step_size = chain.move.lr;
+    const Move training = chain.move;
     if (start_batch(d, seed_of(&d->cfg), batch_no, cls, err)) return -1;
     for (int k = 0; k < d->s->anneal.steps; k++) {
         if (animate && add_frame(d, err)) return -1;
         if (show_frame(d, k, d->s->anneal.steps, cls, err)) return -1;
         const ChainBatch b = chains_of(d, seed_of(&d->cfg) + (uint64_t)batch_no, k);
-        chain.move.lr = step_size * anneal_scale(&d->s->anneal, k);
+        chain.move = anneal_move(&d->s->anneal, training, k);
         if (d->noise.net) {
             const Rng of_weights = { .seed = b.key.seed,
                                      .stream = RNG_WEIGHT_NOISE,
