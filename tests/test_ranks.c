@@ -235,7 +235,7 @@ static void take_over_the_boost(Run *run, Trainer *t) {
     }
     trainer_advance(t);
     if (!t->sam_on || trainer_same(t, &err))
-        snprintf(run->said[rank], sizeof run->said[0], "no SAM, or %s", err.msg);
+        snprintf(run->said[rank], sizeof run->said[0], "no SAM, or %.900s", err.msg);
 }
 
 static void ranks_share_stronger_sam(void **state) {
