@@ -117,6 +117,7 @@ static void *train_part(void *arg) {
     trainer_close(&t);
     set_free(&set);
     dev_close(&dev);
+    free(comm.stage);
     return NULL;
 }
 
