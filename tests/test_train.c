@@ -499,7 +499,7 @@ static void a_long_step_moves_no_pixel_far(void **state) {
     assert_close(limited.lr, 0.6, 1e-6);
     assert_close(limited.clip, 0.05, 1e-6);
     const Move strict = { .inner = 5, .lr = (real)0.2, .clip = (real)0.01 };
-    assert_close(anneal_move(&near, strict, 0).clip, 0.01, 1e-9);     // the option's stays, if lower
+    assert_close(anneal_move(&near, strict, 0).clip, 0.01, 1e-9);     // an option that is lower
 }
 
 // A step so short that log p(x) is straight brings what its gradient promised.
