@@ -124,7 +124,7 @@ static void check_system(const char *device, const System *o) {
         free(x), free(wanted);
     }
     snprintf(name, sizeof name, "%s.stat.", o->name);
-    assert_less(golden_stat_error(&it, name, &t.net), (has_chains(&t) ? 20 : 1) * tolerance);
+    assert_less(golden_stat_error(&it, name, &t.net), tolerance);
     for (int k = 0; k < 6; k++) free(given[k]);
     free(buffer), free(log);
     trainer_close(&t);
