@@ -5,14 +5,18 @@
         -- --model wrn-28-4 --schedule linear --minutes 1.25 --ema 0.999
 
 What follows -- goes to every `jempp train`. Each run has a folder of its own below --out; one that is
-complete is not repeated, one that was interrupted continues. Runs follow one another unless --jobs says how many
-run at once. Then --minutes would make them compete for time; --seconds S avoids that: an iteration of each setting
-is timed alone first (`jempp bench`), and each run gets as many as fit into S seconds. Accuracy and ECE are those of
-the validation images: with the last weights and, with --ema, with their average. climb is its mean over the last 500
-steps (docs/pyld.md); --fid WEIGHTS adds the FID of the replay buffer against the training images; "diverged" is the
+complete is not repeated, one that was interrupted continues. Runs follow one another in the order of the table
+unless --jobs says how many run at once. Then --minutes would make them compete for time; --seconds S avoids that: an
+iteration of each setting is timed alone first (`jempp bench`), and each run gets as many as fit into S seconds.
+"per epoch" is the seconds that an epoch of a run took, with validation and checkpoint; with --time it is that of
+`jempp bench`, alone and before the runs, without these (kept in OUT/iteration_ms.json), and with --jobs alone there
+is none. Accuracy and ECE are those of the validation images: with the last weights and, with --ema, with their
+average; --test adds the test images, with the last weights. climb is its mean over the last 500 steps
+(docs/pyld.md); --fid WEIGHTS adds the FID of the replay buffer against the training images; "diverged" is the
 step at which a run failed for good (with --retries 0 the first time): the other figures of such a run are those of
-its last checkpoint. Where presets vary, "paper" is the accuracy that the preset's file cites. The table is printed
-and written to OUT/table.md."""
+its last checkpoint. Where presets vary, "paper" is the accuracy, and the FID, that the preset's file cites. Each run
+is evaluated when it has ended, and the table of those that have is written to OUT/table.md; at the end it is printed.
+A run that fails for another reason than divergence is left out, the others go on, and the exit code is 1."""
 import argparse
 import concurrent.futures
 import itertools
@@ -23,6 +27,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 
 
 def arguments():
@@ -32,6 +37,8 @@ def arguments():
     p.add_argument("--seeds", default="1")
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--seconds", type=float, default=0)
+    p.add_argument("--time", action="store_true", help="time an iteration of each setting alone")
+    p.add_argument("--test", action="store_true", help="accuracy and ECE of the test images too")
     p.add_argument("--fid", metavar="WEIGHTS", help="Inception weights, as for jempp eval --inception")
     built = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "build", "jempp")
     p.add_argument("--jempp", default=os.environ.get("JEMPP", os.path.relpath(built)))
@@ -57,37 +64,58 @@ def call(command, log):
         return subprocess.run(command, stdout=f, stderr=f, stdin=subprocess.DEVNULL).returncode
 
 
+class Failed(Exception):
+    """A run or an evaluation failed for another reason than divergence."""
+
+
 def fail(run, code, log):
-    """Ends with the last line that the program wrote: its error."""
+    """Ends this run with the last line that the program wrote: its error."""
     with open(log, errors="replace") as f:
         said = [line for line in f if line.strip()]
-    sys.exit(f"{run}: exit code {code}; see {log}" + (f"\n{said[-1].strip()}" if said else ""))
+    raise Failed(f"{run}: exit code {code}; see {log}" + (f"\n{said[-1].strip()}" if said else ""))
+
+
+def label(setting, *more):
+    return "_".join([f"{k}-{v}" for k, v in setting] + list(more)).replace("/", "over")
 
 
 def folder(a, setting, seed):
-    name = "_".join([f"{k}-{v}" for k, v in setting] + [f"seed-{seed}"]).replace("/", "over")
-    return os.path.join(a.out, name)
+    return os.path.join(a.out, label(setting, f"seed-{seed}"))
 
 
 def begun(run):
     return os.path.exists(os.path.join(run, "last.safetensors"))
 
 
+def iteration_ms(a, setting):
+    """Milliseconds of one iteration, timed alone by `jempp bench`; kept in OUT/iteration_ms.json."""
+    path, known = os.path.join(a.out, "iteration_ms.json"), {}
+    if os.path.exists(path):
+        with open(path) as f:
+            known = json.load(f)
+    if label(setting) not in known:
+        decisive = ("preset", "config", "model", "norm", "stem", "batch", "steps", "px", "sam", "optimizer", "device",
+                    "threads", "precision")
+        given = dict(zip(a.train, a.train[1:])) | {f"--{k}": v for k, v in setting}
+        if not {"--px", "--preset"} & set(given):
+            sys.exit("--seconds, --time: expected --px or --preset too, as train and bench have different defaults")
+        options = [x for k in decisive if f"--{k}" in given for x in (f"--{k}", given[f"--{k}"])]
+        bench = subprocess.run([a.jempp, "bench", "--iterations", "50", "--json"] + options,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if bench.returncode:
+            sys.exit(bench.stderr.decode(errors="replace").strip().rpartition("\n")[2])
+        known[label(setting)] = json.loads(bench.stdout)["iteration_ms"]
+        os.makedirs(a.out, exist_ok=True)
+        with open(path, "w") as f:
+            json.dump(known, f, indent=2)
+    return known[label(setting)]
+
+
 def iterations(a, setting, seeds):
-    """Options that give a setting its share of time: how many of its iterations --seconds hold, timed alone."""
+    """Options that give a setting its share of time: how many of its iterations --seconds hold."""
     if not a.seconds or all(begun(folder(a, setting, s)) for s in seeds):
         return []
-    decisive = ("preset", "config", "model", "norm", "stem", "batch", "steps", "px", "sam", "optimizer", "device",
-                "threads", "precision")
-    given = dict(zip(a.train, a.train[1:])) | {f"--{k}": v for k, v in setting}
-    if "--px" not in given:
-        sys.exit("--seconds: expected --px too, as train and bench have different defaults")
-    options = [x for k in decisive if f"--{k}" in given for x in (f"--{k}", given[f"--{k}"])]
-    bench = subprocess.run([a.jempp, "bench", "--iterations", "50", "--json"] + options,
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    if bench.returncode:
-        sys.exit(bench.stderr.decode(errors="replace").strip().rpartition("\n")[2])
-    return ["--iterations", str(int(1000 * a.seconds / json.loads(bench.stdout)["iteration_ms"]))]
+    return ["--iterations", str(int(1000 * a.seconds / iteration_ms(a, setting)))]
 
 
 def train(a, setting, seed, length):
@@ -121,9 +149,9 @@ def evaluate(a, run, model, kind, options):
         return json.load(f)["tasks"]
 
 
-def accuracy(a, run, model, kind):
-    """Accuracy and calibration error on the run's validation images."""
-    tasks = evaluate(a, run, model, kind, ["--split", "valid", "--tasks", "acc,ece"])
+def accuracy(a, run, model, kind, split="valid"):
+    """Accuracy and calibration error on the run's validation or test images."""
+    tasks = evaluate(a, run, model, kind, ["--split", split, "--tasks", "acc,ece"])
     return tasks["acc"]["top1"], tasks["ece"]["ece"]
 
 
@@ -140,7 +168,7 @@ def column(run, name, file="log.tsv"):
         return [float(x) for x in fields if x]
 
 
-def result(a, run):
+def result(a, run, alone):
     with open(os.path.join(run, "run.json")) as f:
         r = json.load(f)
     with open(os.path.join(run, "complete")) as f:
@@ -150,10 +178,13 @@ def result(a, run):
     epochs, chains = r["steps"] / r["steps_per_epoch"], r["options"]["px"] != "none"
     climb = column(run, "climb")[-500:] if chains else []
     best = os.path.exists(os.path.join(run, "best.safetensors"))        # not where the first epoch diverged
+    own = r["seconds"] / epochs if epochs and a.jobs == 1 else None
     one = {"epochs": epochs, "seconds": a.seconds or r["seconds"], "retries": r["retries"],
-           "per_epoch": r["seconds"] / epochs if epochs else None,
+           "per_epoch": alone * r["steps_per_epoch"] / 1000 if alone else own,
            "climb": statistics.mean(climb) if climb else None, "diverged": last,
            "fid": buffer_fid(a, run) if a.fid and chains and best else None, "plain": plain, "plain_ece": plain_ece}
+    if a.test:
+        one["test"], one["test_ece"] = accuracy(a, run, "last.safetensors", "test", "test")
     if float(r["options"]["ema"]) > 0 and best:
         one["average"] = 100 * column(run, "valid_accuracy")[-1]    # the last epoch's is of these
         one["average_ece"] = accuracy(a, run, "best.safetensors", "average")[1]
@@ -161,13 +192,14 @@ def result(a, run):
 
 
 def paper(setting):
-    """The accuracy in the paper that the file of a preset cites: a column where presets vary."""
+    """Accuracy and FID in the paper that the file of a preset cites: columns where presets vary."""
     name = dict(setting).get("preset")
     if not name:
         return []
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "presets", name + ".conf")) as f:
-        found = re.search(r"The paper: ([0-9.]+) %", f.read())
-    return [found[1] if found else "–"]
+        text = f.read()
+    found = re.search(r"The paper: ([0-9.]+) %(?:, FID ([0-9.]+[0-9]))?", text)
+    return [found[k] if found and found[k] else "–" for k in (1, 2)]
 
 
 def several(values, form):
@@ -182,14 +214,16 @@ def average(values):
 
 def table(a, vary, seeds, results):
     names = [v.partition("=")[0] for v in vary]
-    kinds = [k for k in ("plain", "average") if any(k in r for r in results.values())]
-    head = names + ["paper"] * ("preset" in names)
+    kinds = [k for k in ("plain", "average", "test") if any(k in r for r in results.values())]
+    head = names + ["paper", "paper's FID"] * ("preset" in names)
     head += ["epochs", "seconds", "per epoch", "rollbacks", "diverged", "climb"] + ["FID"] * bool(a.fid)
     for k in kinds:
         head += [f"{k}: " + ", ".join(f"seed {s}" for s in seeds), "mean", "ECE"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for setting in settings(vary):
-        r = [results[setting, s] for s in seeds]
+        r = [results[setting, s] for s in seeds if (setting, s) in results]
+        if not r:
+            continue
         mean = lambda key: statistics.mean(x[key] for x in r)
         row = [v for _, v in setting] + paper(setting)
         row += [f"{mean('epochs'):.1f}", f"{mean('seconds'):.0f}", several([x["per_epoch"] for x in r], "{:.1f}")]
@@ -209,13 +243,26 @@ def main():
     seeds = a.seeds.split(",")
     keys = list(itertools.product(settings(a.vary), seeds))
     length = {s: iterations(a, s, seeds) for s in settings(a.vary)}
+    alone = {s: iteration_ms(a, s) if a.time else None for s in settings(a.vary)}
+    results, lock, failed = {}, threading.Lock(), []
+
+    def one(key):
+        try:
+            found = result(a, train(a, *key, length[key[0]]), alone[key[0]])
+        except Failed as e:
+            failed.append(e)
+            print(e, file=sys.stderr, flush=True)
+            return
+        with lock:
+            results[key] = found
+            with open(os.path.join(a.out, "table.md"), "w") as f:
+                f.write(table(a, a.vary, seeds, results))
+
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        runs = list(pool.map(lambda k: train(a, *k, length[k[0]]), keys))
-        results = dict(zip(keys, pool.map(lambda run: result(a, run), runs)))
-    text = table(a, a.vary, seeds, results)
-    with open(os.path.join(a.out, "table.md"), "w") as f:
-        f.write(text)
-    print(text, end="")
+        list(pool.map(one, keys))
+    if results:
+        print(table(a, a.vary, seeds, results), end="")
+    sys.exit(bool(failed))
 
 
 main()
