@@ -473,12 +473,12 @@ static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
     for (size_t i = 0; i < LEN(plan); i++) {
         const Anneal a = anneal_plan(&c, plan[i].climb);
         double far = 0;
-        assert_close(a.first, plan[i].first, 1e-9);
+        assert_true(a.first <= plan[i].first && a.first > 0.95 * plan[i].first);
         assert_int_equal(a.steps, plan[i].steps);
         assert_close(anneal_scale(&a, 0), a.first, 1e-6);
         assert_close(anneal_scale(&a, a.steps - 1), 0.1, 1e-6);
         for (int k = 0; k < a.steps; k++) far += (double)anneal_scale(&a, k);
-        assert_close(far, 100, 0.5 * a.first);
+        assert_close(far, 100, 1e-4);
         assert_close(a.pixel, 0.3, 0);
     }
     snprintf(c.classes, sizeof c.classes, "cat");
@@ -486,6 +486,10 @@ static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
     assert_close(anneal_scale(&(Anneal){ 1, 3, 1, 0 }, 0), 3, 0);
     c.reinit = 0;                                           // never restarted: far, but not forever
     assert_close((anneal_plan(&c, 1).steps * 6.1) / 2, 400, 6);
+    c.chain_length = 61;                                     // what the model says
+    assert_int_equal(anneal_plan(&c, 1).steps, 20);
+    c.chain_step = 3;
+    assert_int_equal(anneal_plan(&c, 1).steps, 40);         // 61 / (3.1 / 2) = 39.4
 }
 
 // Three times as long as five moves of 0.2, a step moves a pixel by 3 g: by 0.15 for a g of 0.05.

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "data/image_source.h"
 #include "eval/eval.h"
-#include "run/ckpt.h"
 #include "run/fit.h"
 #include "run/model.h"
 #include "run/model_file.h"
@@ -284,6 +283,8 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
     Config cfg = j->cfg;                                    // without the folders of this machine
     cfg.data_dir[0] = cfg.out[0] = cfg.init[0] = cfg.inception[0] = 0;
     if (strchr(cfg.data, ':')) cfg.data[0] = 0;             // folder:DIR, cifar-file:FILE
+    if (o->cfg.chain_length > 0) cfg.chain_length = o->cfg.chain_length;
+    if (o->cfg.chain_step > 0) cfg.chain_step = o->cfg.chain_step;
     if (output_model(path, j->path, o->cfg.force, &e)) return api_fail(err, &e);
     ModelFormat format;
     if (model_format(path, &format, &e)) return api_fail(err, &e);
@@ -291,12 +292,7 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
         if (o->cfg.half) err_set(&e, ERR_ARG, "--half: not for .onnx, which has 32-bit weights");
         return o->cfg.half || onnx_write(j, path, &e) ? api_fail(err, &e) : 0;
     }
-    const ModelCard card = { .cfg = &cfg,
-                             .class_name = j->class_name,
-                             .threshold = (double)j->threshold,
-                             .percentile = j->percentile,
-                             .temperature = j->temperature,
-                             .starts = j->starts };
+    const ModelCard card = model_card(j, &cfg);
     return model_save(&j->net, &card, o->cfg.half, path, &e) ? api_fail(err, &e) : 0;
 }
 

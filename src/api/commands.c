@@ -23,6 +23,10 @@ static const OptNote TRAIN_NOTES[] = {
     { "batch", "images per training step; chains run in batches of the same size", NULL },
     { "iterations", "training steps, instead of --epochs", "as --epochs says" },
     { "steps", "gradient steps per chain and training step: M of PYLD-M-N, K of SGLD-K", NULL },
+    { "chain-length", "total length of fresh chains of the model, in chain steps of training",
+      "found at the end of training" },
+    { "chain-step", "length of the first step of fresh chains of the model, in chain steps of "
+                    "training", "found at the end of training" },
     { "attack-steps", "gradient steps of PGD in adversarial training", NULL },
     { "side", "width and height of images in pixels, for folder: and shapes",
       "the data set's, else 32" },
@@ -40,6 +44,10 @@ static const OptNote SAMPLE_NOTES[] = {
       NULL },
     { "steps", "gradient steps of a fresh chain, each as long as in training",
       "a few long ones, chosen for the model" },
+    { "chain-length", "total length of fresh chains, in chain steps of training",
+      "as the model says, else --steps / --reinit of its training" },
+    { "chain-step", "length of the first step of fresh chains, in chain steps of training; the "
+                    "last is 0.1", "as the model says, else by its climb" },
     { 0 },
 };
 static const OptNote EVAL_NOTES[] = {
@@ -51,6 +59,10 @@ static const OptNote EVAL_NOTES[] = {
     { "attack-steps", "gradient steps of an attack", "40; apgd: 100" },
     { "steps", "gradient steps of a fresh chain (samples, fid), each as long as in training",
       "a few long ones, chosen for the model" },
+    { "chain-length", "total length of fresh chains, in chain steps of training",
+      "as the model says, else --steps / --reinit of its training" },
+    { "chain-step", "length of the first step of fresh chains, in chain steps of training; the "
+                    "last is 0.1", "as the model says, else by its climb" },
     { "count", "fresh chains in the task fid", NULL },
     { "from", "samples that the task fid takes: fresh or buffer", "both" },
     { 0 },
@@ -66,6 +78,10 @@ static const OptNote PREDICT_NOTES[] = {
     { 0 },
 };
 static const OptNote EXPORT_NOTES[] = {
+    { "chain-length", "total length of fresh chains that the model is to have, in chain steps of "
+                      "training", "as it is" },
+    { "chain-step", "length of the first step of fresh chains that the model is to have, in chain "
+                    "steps of training", "as it is" },
     { "force", "replace a file that is not a model, or the exported model itself", NULL },
     { 0 },
 };

@@ -177,6 +177,8 @@ static void put_file(FILE *f, const Info *in) {
                 m->starts.n_group > 1 ? " per class" : "",
                 m->starts.kept ? m->starts.kept : m->starts.rank,
                 m->starts.kept ? "correlated cosine coefficients" : "leading directions");
+    if (m->cfg.chain_length > 0)
+        fprintf(f, "  %-16s %.3g chain steps of training\n", "fresh chains", m->cfg.chain_length);
     fputc('\n', f);
 }
 
@@ -218,6 +220,8 @@ static void json_file(JsonOut *j, const Info *in) {
     json_put_double(j, "threshold", (double)m->threshold);
     json_put_int(j, "chain_start_coefficients", m->starts.kept);
     json_put_int(j, "chain_start_rank", m->starts.rank);
+    json_put_double(j, "chain_step", m->cfg.chain_step > 0 ? m->cfg.chain_step : NAN);
+    json_put_double(j, "chain_length", m->cfg.chain_length > 0 ? m->cfg.chain_length : NAN);
 }
 
 static void json_memory(JsonOut *j, const Info *in) {

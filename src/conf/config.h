@@ -48,7 +48,7 @@ typedef struct {
     int    steps, steps_max, inner; // steps_max 0: chains keep their length
     double steps_auroc;
     double step_size, clip, noise;  // clip 0: no limit
-    double weight_noise;            // of fresh chains
+    double chain_length, chain_step, weight_noise;    // of fresh chains
     int    clamp;
     StartKind start;
     PriorKind prior;

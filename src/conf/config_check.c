@@ -117,11 +117,16 @@ int config_check(const Config *c, Err *err) {
 
 int config_check_sample(const Config *c, Err *err) {
     static const char *const of_chains[] = { "animation", "steps", "inner", "step-size",
-                                             "clip",      "noise", "clamp", "weight-noise" };
+                                             "clip",      "noise", "clamp", "chain-length",
+                                             "chain-step", "weight-noise" };
     for (size_t i = 0; i < sizeof of_chains / sizeof *of_chains; i++)
         if (c->from != FROM_FRESH && config_asked(c, of_chains[i]))
             return err_set(err, ERR_ARG, "--%s without fresh chains: expected --from fresh",
                            of_chains[i]);
+    static const char *const planned[] = { "chain-length", "chain-step" };
+    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
+        if (config_asked(c, "steps") && config_asked(c, planned[i]))
+            return err_set(err, ERR_ARG, "--steps and --%s: expected one of them", planned[i]);
     if (c->from == FROM_BUFFER && config_asked(c, "start"))
         return err_set(err, ERR_ARG, "--start without chains: expected --from other than buffer");
     if (c->best && c->worst)

@@ -56,14 +56,20 @@ double sample_climb(Pass *p, const Chain *chain, const ChainBatch *b) {
     return climb_share(&chain->energy, row[0], row[2], row[1]);
 }
 
+double anneal_length(const Config *c) {
+    const double FARTHEST = 400;
+    return c->chain_length > 0 ? c->chain_length : fmin(c->steps / fmax(c->reinit, 1e-3), FARTHEST);
+}
+
 Anneal anneal_plan(const Config *c, double climb) {
-    const double LONGEST = 6, SHORTEST = 0.5, LAST = 0.1, FARTHEST = 400;
+    const double LONGEST = 6, SHORTEST = 0.5, LAST = 0.1;
     const int by_class = c->classes[0] || c->conditional;   // whose gradient drives single pixels
     const double longest = climb < 1 ? 1 / (1 - climb) : LONGEST;
-    const double first = fmin(fmax(longest, SHORTEST), LONGEST);
-    const double far = fmin(c->steps / fmax(c->reinit, 1e-3), FARTHEST);
-    return (Anneal){ .steps = (int)ceil(2 * far / (first + LAST)),
-                     .first = first,
+    const double by_climb = fmin(fmax(longest, SHORTEST), LONGEST), far = anneal_length(c);
+    const double most = c->chain_step > 0 ? c->chain_step : by_climb;
+    const int steps = (int)ceil(2 * far / (most + LAST));
+    return (Anneal){ .steps = steps,
+                     .first = fmax(2 * far / steps - LAST, LAST),    // so that they add up to `far`
                      .last = LAST,
                      .pixel = by_class ? 0.15 : 0.3 };
 }

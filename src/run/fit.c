@@ -347,7 +347,10 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     result->steps = r->t.step;
     result->retries = r->state.attempt;
     if (r->state.best_accuracy >= 0) result->valid_accuracy = r->state.best_accuracy;
-    if (!rc && !result->stopped) rc = run_test_best(r, err);
+    if (!rc && !result->stopped) {
+        run_fit_length(r);
+        rc = run_test_best(r, err);
+    }
     if (rc && err && worker_check(r->writer, &(Err){ 0 })) run_advise(r, err);
     result->test_accuracy = r->test_accuracy;
     result->test_ece = r->test_ece;

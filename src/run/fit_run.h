@@ -115,6 +115,10 @@ int  run_end_epoch(TrainRun *r, Err *err);
 // step.
 int  run_test_best(TrainRun *r, Err *err);
 
+// fit_length.c: chooses how far fresh chains of the best model go, and records it in the model. A
+// failure is a note: samples are drawn without it, too.
+void run_fit_length(TrainRun *r);
+
 // fit_fid.c: FID of 5,000 images of the replay buffer (--fid-every)
 int  run_fid_check(const TrainRun *r, Err *err);    // whether what it needs is there
 int  run_fid_due(const TrainRun *r);                // at this end of an epoch

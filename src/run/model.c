@@ -2,8 +2,6 @@
 #include "run/model.h"
 #include "base/file.h"
 #include "jem/metrics.h"
-#include "run/ckpt.h"
-#include "run/folder.h"
 #include "run/model_file.h"
 #include "run/weights_file.h"
 #include <math.h>
@@ -221,6 +219,15 @@ void model_close(Model *m) {
     comm_close(m->comm);
     arena_free(&m->arena);
     memset(m, 0, sizeof *m);
+}
+
+ModelCard model_card(const Model *m, const Config *options) {
+    return (ModelCard){ .cfg = options,
+                        .class_name = m->class_name,
+                        .threshold = (double)m->threshold,
+                        .percentile = m->percentile,
+                        .temperature = m->temperature,
+                        .starts = m->starts };
 }
 
 int model_has_buffer(const Model *m) {

@@ -7,6 +7,7 @@
 #include "jem/sample.h"
 #include "jem/score.h"
 #include "jem/starts.h"
+#include "run/ckpt.h"
 #include "run/folder.h"
 
 typedef struct Sampler Sampler;
@@ -41,6 +42,7 @@ void model_close(Model *m);
 static inline FloatImages model_images(const Model *m, const float *x, int n) {
     return (FloatImages){ x, n, m->net.spec.channels, m->net.spec.side };
 }
+ModelCard model_card(const Model *m, const Config *options);   // to save it, with these options
 int  model_has_buffer(const Model *m);             // it is a run's, with a replay buffer
 void sampler_free(Model *m);    // what sampling kept; the next call begins afresh
 // Logits [n][classes] of host images [n][dim] in [-1, 1].

@@ -227,23 +227,31 @@ static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
     return dev_check(&d->m->dev, err);
 }
 
-// Steps as the user says, of the training's length; else as few and long as the model allows.
-static int plan_chains(Draw *d, int *cls, Err *err) {
+// The same, once for chains of this kind.
+static int find_climb(Draw *d, int *cls, Err *err) {
     Sampler *s = d->s;
     const Chain chain = single_step(d);
+    if (same_steps(&s->known.chain, &chain) && s->known.start == d->cfg.start &&
+        s->known.batch == d->cfg.batch)
+        return 0;
+    s->known.chain.steps = 0;
+    const int rc = measure_climb(d, cls, &s->known.climb, err);
+    if (comm_agree(d->m->comm, rc, err)) return -1;
+    comm_broadcast(d->m->comm, &s->known.climb, sizeof s->known.climb);
+    s->known.chain = chain;
+    s->known.start = d->cfg.start;
+    s->known.batch = d->cfg.batch;
+    return 0;
+}
+
+// Steps as the user says, of the training's length; else those that the model says, or as few and
+// long as it allows.
+static int plan_chains(Draw *d, int *cls, Err *err) {
+    Sampler *s = d->s;
     s->anneal = (Anneal){ .steps = d->cfg.steps, .first = 1, .last = 1 };
     if (d->cfg.from == FROM_STARTS) s->anneal.steps = 0;
     if (d->cfg.from == FROM_STARTS || d->steps_given) return 0;
-    if (!same_steps(&s->known.chain, &chain) || s->known.start != d->cfg.start ||
-        s->known.batch != d->cfg.batch) {
-        s->known.chain.steps = 0;
-        const int rc = measure_climb(d, cls, &s->known.climb, err);
-        if (comm_agree(d->m->comm, rc, err)) return -1;
-        comm_broadcast(d->m->comm, &s->known.climb, sizeof s->known.climb);
-        s->known.chain = chain;
-        s->known.start = d->cfg.start;
-        s->known.batch = d->cfg.batch;
-    }
+    if (!(d->cfg.chain_step > 0) && find_climb(d, cls, err)) return -1;
     s->anneal = anneal_plan(&d->cfg, s->known.climb);
     char line[128];
     snprintf(line, sizeof line,
