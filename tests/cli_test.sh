@@ -240,6 +240,8 @@ expect 2 '--steps and --chain-length: expected one of them' sample run --steps 4
 expect 0 'far.safetensors: written' export run far.safetensors --chain-length 12.5
 expect 0 'fresh chains     12.5 chain steps of training' info far.safetensors
 expect 0 'chains of 10 steps, from 2.4 to 0.1 times' sample far.safetensors --chain-step 2.4 --count 1 --out far.png
+expect 0 'chains of 7 steps' sample far.safetensors --chain-step 2.4 --class disc --count 1 --out far.png
+expect 0 'chains of 12 steps' sample far.safetensors --chain-step 2.4 --class disc --chain-length 15 --count 1 --out far.png
 expect 2 'kept.safetensors: expected a name that ends in .png or .webp' sample run --from centres --out kept.safetensors
 expect 2 'a.jpg: expected a name that ends in .png or .webp' sample run --from centres --out a.jpg
 expect 2 'm.bin: expected a name that ends in .safetensors, .pt, .pth or .onnx' export run m.bin

@@ -38,8 +38,8 @@ real anneal_scale(const Anneal *a, int k);      // the length of step k: falls l
 Move anneal_move(const Anneal *a, Move training, int k);    // what step k does
 // Moves the images by one step and returns its climb (docs/glossary.md). b->sums has [3][N_SUM].
 double sample_climb(Pass *p, const Chain *chain, const ChainBatch *b);
-// How far fresh chains go, in training steps: `chain_length` or, where that is 0, as far as an average
-// chain of the replay buffer, steps / reinit.
+// How far fresh chains go, in training steps: `chain_length` or, where that is 0, as far as an
+// average chain of the replay buffer, steps / reinit.
 double anneal_length(const Config *c);
 // The steps for a model with this climb: the higher it is, the longer the steps, unless `chain_step`
 // says how long the first is. Their total length is anneal_length (docs/pyld.md). A step s times as long loses s (1 - climb) of what its gradient promised: the first may lose about all. Single
