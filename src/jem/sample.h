@@ -41,9 +41,10 @@ double sample_climb(Pass *p, const Chain *chain, const ChainBatch *b);
 // How far fresh chains go, in training steps: `chain_length` or, where that is 0, as far as an
 // average chain of the replay buffer, steps / reinit.
 double anneal_length(const Config *c);
-// The steps for a model with this climb: the higher it is, the longer the steps, unless `chain_step`
-// says how long the first is. Their total length is anneal_length (docs/pyld.md). A step s times as long loses s (1 - climb) of what its gradient promised: the first may lose about all. Single
-// pixels, which long steps would drive to black or white, move by 0.3 at most; by 0.15 if chains
-// climb towards a class.
+// The steps for a model with this climb: the higher it is, the longer the steps, unless
+// `chain_step` says how long the first is. Their total length is anneal_length (docs/pyld.md). A
+// step s times as long loses s (1 - climb) of what its gradient promised: the first may lose about
+// all. Single pixels, which long steps would drive to black or white, move by 0.3 at most; by 0.15
+// if chains climb towards a class.
 Anneal anneal_plan(const Config *c, double climb);
 #endif
