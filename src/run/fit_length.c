@@ -1,9 +1,10 @@
 // fit_length.c - how far fresh chains of the run's best model should go (docs/pyld.md).
 //
-// The length of their steps follows from climb, measured on chains from exact starts.
 // Chains that are too short keep the blur of their starts, those that are too long exaggerate what
 // the model looks for. The model itself can tell: of several lengths, the best is that at which
-// the logits of samples are distributed most like those of validation images.
+// the logits of samples are distributed most like those of validation images. The length of the
+// steps, which follows from climb, is recorded as well: it should be that of chains from exact
+// starts also where the model is used without its training images.
 #include "base/file.h"
 #include "jem/fid.h"
 #include "run/fit_run.h"
@@ -93,7 +94,7 @@ static int fit_length(LengthFit *f, const TrainRun *r, const char *path, Err *er
     return 0;
 }
 
-// It must not take long beside the run: a length costs fewer gradients than this many.
+// One length must take less than a twentieth of the gradients that the run's chains took.
 static int is_cheap(const TrainRun *r) {
     const double batches = ceil((double)IMAGES / r->cfg.batch);
     return (double)r->t.step * r->cfg.steps > 20 * batches * anneal_length(&r->cfg);
