@@ -806,8 +806,7 @@ static void watches_agree(void **state) {
 
 // ---- data --------------------------------------------------------------------------------------
 
-static void batches_agree(void **state) {
-    (void)state;
+static void check_batches(int active) {
     enum { N = 50, SIDE = 9, DIM = 3 * SIDE * SIDE, B = 6 };
     Pair t;
     pair_open(&t, PREC_FP32, NULL);
@@ -815,6 +814,7 @@ static void batches_agree(void **state) {
     int *label[2], *index[2], *y[2], *slot[2], labels[N];
     real *x[2], *rows[2], *pool[2];
     const Rng key = { 5, RNG_TEST, 3, 0 };
+    const Slots chains = { .n = N, .classes = 10, .batch = B, .active = active, .rate = (real)0.5 };
     for (int i = 0; i < N * DIM; i++) image[i] = (uint8_t)rng_u32(key, (uint64_t)i);
     for (int i = 0; i < N; i++) labels[i] = i % 10;
     twin_ints(&t, N, labels, label);
@@ -827,18 +827,24 @@ static void batches_agree(void **state) {
         bytes[i] = buf(&t, i, sizeof image);
         dev->be.copy_in(dev, bytes[i], image, sizeof image);
         const Bytes set = { N, 3, SIDE, bytes[i], label[i] };
-        dev->be.pick(dev, (Pick){ PICK_EPOCH, N, 0 }, B, key, now, index[i], NULL);
+        dev->be.pick(dev, N, B, key, now, index[i]);
         dev->be.batch(dev, &set, index[i], B, (Augment){ 4, 1, (real)0.03 }, key, now, x[i], y[i]);
         dev->be.rows_put(dev, rows[i], x[i], index[i], B, DIM, now);
-        dev->be.pick(dev, (Pick){ PICK_SLOT, N, 10 }, B, key, now, slot[i], y[i]);
+        dev->be.slots(dev, chains, key, now, slot[i], y[i]);
         dev->be.rows_get(dev, x[i], rows[i], slot[i], B, DIM);
-        dev->be.reinit(dev, x[i], B, DIM, (real)0.5, pool[i], 16, key, now);
+        dev->be.reinit(dev, x[i], B, DIM, chains, pool[i], 16, key, now);
     }
     same_ints(&t, index, B), same_ints(&t, slot, B), same_ints(&t, y, B);
     same(&t, rows, N * DIM, 1e-5, "rows");
     same(&t, x, B * DIM, 1e-5, "chain starts");
     bufs_free(&t);
     pair_close(&t);
+}
+
+static void batches_agree(void **state) {
+    (void)state;
+    check_batches(0);
+    check_batches(20);                                      // chains under way, of N in the buffer
 }
 
 static void chain_starts_agree(void **state) {

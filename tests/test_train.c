@@ -312,10 +312,11 @@ typedef struct {
     real *x;
 } Chains;
 
-static void open_chains(Chains *c, int conditional, double rate) {
+static void open_chains(Chains *c, int conditional, double rate, int active) {
     Config cfg;
     config_defaults(&cfg);
     cfg.batch = 8, cfg.buffer = 20, cfg.reinit = rate, cfg.conditional = conditional;
+    cfg.active = active;
     open_device(&c->dev, "ref");
     toy_set(&c->set, 60);
     OK(bytes_upload(&c->bytes, &c->dev, &c->set, err));
@@ -348,7 +349,7 @@ static void chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start(v
     (void)state;
     enum { STEPS = 2000, MOST = 1200 };
     Chains c;
-    open_chains(&c, 0, 0.05);
+    open_chains(&c, 0, 0.05, 0);
     real *seen = malloc(MOST * DIM * sizeof *seen);
     int fresh = 0;
     for (uint64_t step = 0; step < STEPS; step++) {
@@ -377,7 +378,7 @@ static void chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start(v
 static void finished_chains_go_back_to_their_slots(void **state) {
     (void)state;
     Chains c;
-    open_chains(&c, 0, 0);
+    open_chains(&c, 0, 0, 0);
     real *old = malloc(20 * DIM * sizeof *old);
     memcpy(old, c.replay.x, 20 * DIM * sizeof *old);
     *c.now = (StepState){ .in.step = 4 };
@@ -403,10 +404,9 @@ static void finished_chains_go_back_to_their_slots(void **state) {
     close_chains(&c);
 }
 
-static void chains_with_a_class_begin_in_it(void **state) {
-    (void)state;
+static void check_classes_of_chains(int active) {
     Chains c;
-    open_chains(&c, 1, 0.5);
+    open_chains(&c, 1, 0.5, active);
     double mean[2], m[DIM], cov[DIM][DIM];
     for (int k = 0; k < 2; k++) {
         moments(&c.set, k, m, cov);
@@ -431,10 +431,52 @@ static void chains_with_a_class_begin_in_it(void **state) {
     close_chains(&c);
 }
 
+static void chains_with_a_class_begin_in_it(void **state) {
+    (void)state;
+    check_classes_of_chains(0);
+    check_classes_of_chains(12);
+}
+
+// Chains are followed slot by slot: when each began, and how often it was moved.
+static void active_chains_are_a_window_that_leaves_finished_ones_behind(void **state) {
+    (void)state;
+    enum { N = 60, ACTIVE = 24, BATCH = 8, STEPS = 3000 };
+    const Slots s = { .n = N, .classes = 3, .batch = BATCH, .active = ACTIVE, .rate = (real)0.2 };
+    Rng slot_key = { .seed = 7, .stream = RNG_SLOT }, fresh_key = { .seed = 7, .stream = RNG_REINIT };
+    int began[N], moved[N], finished = 0, class_seen[3] = { 0 };
+    double moves = 0;
+    for (int i = 0; i < N; i++) began[i] = 0, moved[i] = 0;
+    for (int step = 0; step < STEPS; step++) {
+        int taken[N] = { 0 }, fresh = 0;
+        slot_key.step = fresh_key.step = (uint32_t)step;
+        for (int i = 0; i < BATCH; i++) {
+            const int at = slots_of(s, slot_key, i);
+            assert_in_range(at, 0, N - 1);
+            assert_int_equal(taken[at]++, 0);                   // no collision
+            if (slots_is_fresh(s, fresh_key, i)) {
+                fresh++;
+                if (began[at]) {                                // the ring has come round
+                    finished++, moves += moved[at];
+                    assert_in_range(step - began[at], 35, 40);  // N / (BATCH * rate) = 37.5
+                }
+                began[at] = step, moved[at] = 0;
+                class_seen[slot_class(at, N, 3)]++;
+            } else {
+                assert_true(step - began[at] <= 15);            // ACTIVE / (BATCH * rate)
+            }
+            moved[at]++;
+        }
+        assert_in_range(fresh, 1, 2);                           // BATCH * rate = 1.6
+    }
+    assert_close(finished, STEPS * 1.6 - N - ACTIVE, 40);
+    assert_close(moves / finished, 5, 0.1);                     // 1 / rate
+    for (int k = 0; k < 3; k++) assert_close(class_seen[k], STEPS * 1.6 / 3, 20);
+}
+
 static void a_rewound_buffer_draws_the_same_starts_again(void **state) {
     (void)state;
     Chains c;
-    open_chains(&c, 0, 0.3);
+    open_chains(&c, 0, 0.3, 0);
     real first[8 * DIM];
     uint32_t drawn = 0;
     for (int again = 0; again < 2; again++) {
@@ -457,7 +499,7 @@ static void draws_past_two_billion_stay_in_the_pool(void **state) {
     (void)state;
     const uint32_t drawn = 3000000000u;
     Chains c;
-    open_chains(&c, 0, 1);
+    open_chains(&c, 0, 1, 0);
     for (int i = 0; i < c.replay.n_pool * DIM; i++) c.replay.pool[i] = 7;
     replay_rewind(&c.replay, 3, 0, drawn);
     assert_int_equal(replay_ready(&c.replay, 0), 8);
@@ -476,8 +518,7 @@ static void an_epoch_shows_every_image_once(void **state) {
     int seen[2][60] = { { 0 } }, index[8], order[2][56];
     for (uint32_t step = 0; step < 14; step++) {                     // two epochs of 7 batches of 8
         const StepState now = { .in.step = step };
-        dev.be.pick(&dev, (Pick){ PICK_EPOCH, 60, 0 }, 8, (Rng){ .seed = 1, .stream = RNG_EPOCH },
-                    &now, index, NULL);
+        dev.be.pick(&dev, 60, 8, (Rng){ .seed = 1, .stream = RNG_EPOCH }, &now, index);
         for (int i = 0; i < 8; i++)
             seen[step / 7][index[i]]++, order[step / 7][step % 7 * 8 + (uint32_t)i] = index[i];
     }
@@ -1012,6 +1053,7 @@ int main(void) {
         cmocka_unit_test(chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start),
         cmocka_unit_test(finished_chains_go_back_to_their_slots),
         cmocka_unit_test(chains_with_a_class_begin_in_it),
+        cmocka_unit_test(active_chains_are_a_window_that_leaves_finished_ones_behind),
         cmocka_unit_test(a_rewound_buffer_draws_the_same_starts_again),
         cmocka_unit_test(draws_past_two_billion_stay_in_the_pool),
         cmocka_unit_test(an_epoch_shows_every_image_once),

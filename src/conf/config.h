@@ -52,7 +52,8 @@ typedef struct {
     int    clamp;
     StartKind start;
     PriorKind prior;
-    int    buffer, conditional;
+    int    buffer, active;          // active 0: all of the buffer's chains
+    int    conditional;
     double reinit, start_real;
     // objective
     PxRule px;

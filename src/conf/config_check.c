@@ -44,6 +44,9 @@ static int check_chains(const Config *c, Err *err) {
     if (c->buffer < c->batch)
         return err_set(err, ERR_ARG, "buffer = %d: a batch takes %d different images from it",
                        c->buffer, c->batch);
+    if (c->active && (c->active < c->batch || c->active > c->buffer))
+        return err_set(err, ERR_ARG, "active = %d: expected 0, or from batch = %d to buffer = %d",
+                       c->active, c->batch, c->buffer);
     return 0;
 }
 

@@ -22,6 +22,8 @@
 #endif
 typedef REAL real;
 
+#include "dev/slots.h"
+
 // n images of c channels, h rows, w columns. Images, pooled features and logits are plain: real,
 // NCHW, dense. Every other activation is in the device's own layout and type ("opaque"):
 // ask tensor_bytes for its size, from_plain and to_plain to look inside.
@@ -154,18 +156,6 @@ typedef struct {                      // an image set on the device
 } Bytes;
 
 typedef struct { int pad, flip; real noise; } Augment;      // {0}: the image as it is
-
-// How a batch's row numbers come about; all without replacement within a batch.
-typedef enum {
-    PICK_EPOCH,                       // the next ones of an order shuffled in each epoch
-    PICK_SLOT,                        // any
-} PickKind;
-typedef struct { PickKind kind; int from, classes; } Pick;  // from: how many rows there are
-
-// The class that owns slot i of n: slots lie class by class, [y n / classes, (y + 1) n / classes).
-RNG_FN int slot_class(int i, int n, int classes) {
-    return (int)((((int64_t)i + 1) * classes - 1) / n);
-}
 
 static inline void reals_to_floats(float *dst, const real *src, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
@@ -309,16 +299,18 @@ typedef struct Backend {
     void  (*sam_perturb)(Dev *, size_t n, real *w, real *g, real radius, real *keep);
     void  (*watch)(Dev *, const Watch *, const real *sums, StepState *now, real *ring);
     // data
-    // index[i] < p.from; y (may be NULL) gets each one's class where rows lie class by class
-    void  (*pick)(Dev *, Pick p, int n, Rng key, const StepState *now, int *index, int *y);
+    // the next n of the numbers below `from`, in an order shuffled in each epoch
+    void  (*pick)(Dev *, int from, int n, Rng key, const StepState *now, int *index);
+    // the replay buffer's slots for a step's chains, and their classes (dev/slots.h)
+    void  (*slots)(Dev *, Slots s, Rng key, const StepState *now, int *slot, int *y);
     void  (*batch)(Dev *, const Bytes *set, const int *index, int n, Augment a, Rng key,
                    const StepState *now, real *x, int *y);
     void  (*rows_get)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim);
     void  (*rows_put)(Dev *, real *dst, const real *src, const int *index, int n, size_t dim,
                       const StepState *now);
-    // each row i with uniform(key, i) < rate becomes the next unused row of the pool; n rows from
+    // each row whose chain starts afresh becomes the next unused row of the pool; n rows from
     // in.first on
-    void  (*reinit)(Dev *, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
+    void  (*reinit)(Dev *, real *x, int n, size_t dim, Slots s, const real *pool, int n_pool,
                     Rng key, const StepState *now);
     // draws number[0 .. n) (on the device), clamped to [-1, 1], to row draw_row(number[j], n_out)
     // of out

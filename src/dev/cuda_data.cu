@@ -1,26 +1,35 @@
 // cuda_data.cu - batches, augmentation, the replay buffer's rows, chain starts.
 #include "dev/cuda.cuh"
 
-static __global__ void pick_kernel(Pick p, int n, Rng key, const StepState *now, int *index,
-                                   int *y) {
+static __global__ void pick_kernel(int from, int n, Rng key, const StepState *now, int *index) {
     const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;
     key = rng_now(key, now);
-    uint32_t first = 0;
-    if (p.kind == PICK_EPOCH) {                        // the last, short batch is dropped
-        const uint32_t batches = (uint32_t)(p.from / n);
-        first = key.step % batches * (uint32_t)n;
-        key.step /= batches;
-    }
-    index[i] = (int)rng_perm(key, (uint32_t)p.from, first + (uint32_t)i);
-    if (y) y[i] = slot_class(index[i], p.from, p.classes);
+    const uint32_t batches = (uint32_t)(from / n);     // the last, short batch is dropped
+    const uint32_t first = key.step % batches * (uint32_t)n;
+    key.step /= batches;
+    index[i] = (int)rng_perm(key, (uint32_t)from, first + (uint32_t)i);
 }
 
-static void pick(Dev *dev, Pick p, int n, Rng key, const StepState *now, int *index, int *y) {
+static void pick(Dev *dev, int from, int n, Rng key, const StepState *now, int *index) {
     if (dev->err.kind) return;
-    pick_kernel<<<blocks_for((size_t)n, 64), 64, 0, cuda_of(dev)->stream>>>(p, n, key, now, index,
-                                                                            y);
+    pick_kernel<<<blocks_for((size_t)n, 64), 64, 0, cuda_of(dev)->stream>>>(from, n, key, now,
+                                                                            index);
     cuda_launched(dev, "pick");
+}
+
+static __global__ void slots_kernel(Slots s, Rng key, const StepState *now, int *slot, int *y) {
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= s.batch) return;
+    slot[i] = slots_of(s, rng_now(key, now), i);
+    y[i] = slot_class(slot[i], s.n, s.classes);
+}
+
+static void slots(Dev *dev, Slots s, Rng key, const StepState *now, int *slot, int *y) {
+    if (dev->err.kind) return;
+    slots_kernel<<<blocks_for((size_t)s.batch, 64), 64, 0, cuda_of(dev)->stream>>>(s, key, now,
+                                                                                   slot, y);
+    cuda_launched(dev, "slots");
 }
 
 static __device__ int reflect(int i, int n) { return i < 0 ? -i : i >= n ? 2 * n - 2 - i : i; }
@@ -87,26 +96,25 @@ static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int
 }
 
 // A block takes one row; how many rows before it start afresh says which of the pool is next.
-static __global__ void reinit_kernel(float *x, size_t dim, float rate, const float *pool,
-                                     int n_pool, Rng key, const StepState *now) {
+static __global__ void reinit_kernel(float *x, size_t dim, Slots s, const float *pool, int n_pool,
+                                     Rng key, const StepState *now) {
     const int here = (int)blockIdx.x, row = (int)now->in.first + here;
     key = rng_now(key, now);
-    if (!(rng_uniform(key, (uint64_t)row) < rate)) return;
+    if (!slots_is_fresh(s, key, row)) return;
     int before = 0;
     for (int base = 0; base < row; base += (int)blockDim.x) {
         const int j = base + (int)threadIdx.x;
-        before += __syncthreads_count(j < row && rng_uniform(key, (uint64_t)j) < rate);
+        before += __syncthreads_count(j < row && slots_is_fresh(s, key, j));
     }
     const size_t at = (now->in.drawn + (uint32_t)before) % (uint32_t)n_pool;
     for (size_t i = threadIdx.x; i < dim; i += blockDim.x)
         x[(size_t)here * dim + i] = pool[at * dim + i];
 }
 
-static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
+static void reinit(Dev *dev, real *x, int n, size_t dim, Slots s, const real *pool, int n_pool,
                    Rng key, const StepState *now) {
     if (dev->err.kind) return;
-    reinit_kernel<<<(unsigned)n, 128, 0, cuda_of(dev)->stream>>>(x, dim, rate, pool, n_pool, key,
-                                                                 now);
+    reinit_kernel<<<(unsigned)n, 128, 0, cuda_of(dev)->stream>>>(x, dim, s, pool, n_pool, key, now);
     cuda_launched(dev, "reinit");
 }
 
@@ -193,6 +201,7 @@ static void uniform(Dev *dev, const int *number, int n, size_t dim, Rng key, rea
 
 void cuda_data_table(Backend *be) {
     be->pick = pick;
+    be->slots = slots;
     be->batch = batch;
     be->rows_get = rows_get;
     be->rows_put = rows_put;

@@ -144,18 +144,22 @@ static void watch(Dev *dev, const Watch *o, const real *sums, StepState *now, re
 
 // ---- data --------------------------------------------------------------------------------------
 
-static void pick(Dev *dev, Pick p, int n, Rng key, const StepState *now, int *index, int *y) {
+static void pick(Dev *dev, int from, int n, Rng key, const StepState *now, int *index) {
     (void)dev;
     key = rng_now(key, now);
-    uint32_t first = 0;
-    if (p.kind == PICK_EPOCH) {                        // the last, short batch is dropped
-        uint32_t batches = (uint32_t)(p.from / n);
-        first = key.step % batches * (uint32_t)n;
-        key.step /= batches;
-    }
-    for (int i = 0; i < n; i++) {
-        index[i] = (int)rng_perm(key, (uint32_t)p.from, first + (uint32_t)i);
-        if (y) y[i] = slot_class(index[i], p.from, p.classes);
+    const uint32_t batches = (uint32_t)(from / n);     // the last, short batch is dropped
+    const uint32_t first = key.step % batches * (uint32_t)n;
+    key.step /= batches;
+    for (int i = 0; i < n; i++)
+        index[i] = (int)rng_perm(key, (uint32_t)from, first + (uint32_t)i);
+}
+
+static void slots(Dev *dev, Slots s, Rng key, const StepState *now, int *slot, int *y) {
+    (void)dev;
+    key = rng_now(key, now);
+    for (int i = 0; i < s.batch; i++) {
+        slot[i] = slots_of(s, key, i);
+        y[i] = slot_class(slot[i], s.n, s.classes);
     }
 }
 
@@ -208,14 +212,14 @@ static void rows_put(Dev *dev, real *dst, const real *src, const int *index, int
         memcpy(dst + (size_t)index[i] * dim, src + i * dim, dim * sizeof *dst);
 }
 
-static void reinit(Dev *dev, real *x, int n, size_t dim, real rate, const real *pool, int n_pool,
+static void reinit(Dev *dev, real *x, int n, size_t dim, Slots s, const real *pool, int n_pool,
                    Rng key, const StepState *now) {
     (void)dev;
     key = rng_now(key, now);
     uint32_t next = now->in.drawn;
     const int first = (int)now->in.first;              // rows before it are other ranks'
     for (int i = -first; i < n; i++) {
-        if (!((real)rng_uniform(key, (uint64_t)(first + i)) < rate)) continue;
+        if (!slots_is_fresh(s, key, first + i)) continue;
         uint32_t at = next++ % (uint32_t)n_pool;
         if (i >= 0) memcpy(x + i * dim, pool + at * dim, dim * sizeof *x);
     }
@@ -271,6 +275,7 @@ void ref_learn_table(Backend *be) {
     be->sam_perturb = sam_perturb;
     be->watch = watch;
     be->pick = pick;
+    be->slots = slots;
     be->batch = batch;
     be->rows_get = rows_get;
     be->rows_put = rows_put;

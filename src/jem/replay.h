@@ -1,8 +1,8 @@
 // replay.h - the replay buffer: chains that continue from one training step to the next.
 //
-// Which slots a step takes, which of its chains start afresh, and with which class, depends on the
-// seed and the step alone. So the host knows all of it in advance, and keeps a pool of fresh chain
-// starts, each used once, without reading from the device.
+// Which slots a step takes, which of its chains start afresh (dev/slots.h), and with which class,
+// depends on the seed and the step alone. So the host knows all of it in advance, and keeps a pool
+// of fresh chain starts, each used once, without reading from the device.
 #ifndef REPLAY_H
 #define REPLAY_H
 #include "jem/starts.h"
@@ -10,13 +10,13 @@
 typedef struct {
     Dev     *dev;
     Starts  *starts;
-    int      n, classes, batch, conditional, n_pool;
+    Slots    slots;
+    int      conditional, n_pool;
     int      first, rows;       // of the batch: this rank's part, in the beginning all of it
     PriorKind prior;
     size_t   dim;
-    real     rate;              // the probability that a chain starts afresh
     uint64_t seed;
-    real    *x, *pool;          // on the device: [n][dim], [n_pool][dim]
+    real    *x, *pool;          // on the device: [slots.n][dim], [n_pool][dim]
     int     *slot, *y;          // on the device: [batch], of the chains under way
     uint32_t drawn, made;       // numbers of the next draw to be used, to be made
     uint64_t ahead;             // the first step whose draws are not in the pool yet

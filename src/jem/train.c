@@ -34,19 +34,18 @@ Augment trainer_augment(const Trainer *t) {
 void gather_batches(Trainer *t) {
     Backend *be = &t->dev->be;
     const int B = t->cfg.batch, n = t->rows;                // all ranks pick the same
-    const Pick epoch = { PICK_EPOCH, t->data.n, 0 };
     const Augment noisy = trainer_augment(t), clean = { 0 };
     const TrainBatch *label = t->labelled, *px = t->px_real;
     const int *mine = t->index + t->first;
 
-    be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH), t->state, t->index, NULL);
+    be->pick(t->dev, t->data.n, B, key_of(t, RNG_EPOCH), t->state, t->index);
     be->batch(t->dev, &t->data, mine, n, noisy, key_of(t, RNG_AUGMENT), t->state, label->x,
               label->y);
     if (t->cfg.px == PX_CLEAN)                              // the same images, not augmented
         be->batch(t->dev, &t->data, mine, n, clean, key_of(t, RNG_AUGMENT2), t->state, px->x,
                   px->y);
     if (t->cfg.px == PX_INDEPENDENT) {                      // others
-        be->pick(t->dev, epoch, B, key_of(t, RNG_EPOCH2), t->state, t->px_index, NULL);
+        be->pick(t->dev, t->data.n, B, key_of(t, RNG_EPOCH2), t->state, t->px_index);
         be->batch(t->dev, &t->data, t->px_index + t->first, n, noisy, key_of(t, RNG_AUGMENT2),
                   t->state, px->x, px->y);
     }
@@ -236,7 +235,7 @@ StepState trainer_state(Trainer *t) {
 }
 
 void trainer_parts(Trainer *t, StatePart part[N_STATE_PART]) {
-    const size_t n_w = t->net.n_w, images = (size_t)t->replay.n * t->replay.dim;
+    const size_t n_w = t->net.n_w, images = (size_t)t->replay.slots.n * t->replay.dim;
     const StatePart all[N_STATE_PART] = { { "optim.v", t->optim.v, n_w },
                                           { "optim.m", t->optim.m, n_w },
                                           { "ema.weights", t->optim.avg, n_w },

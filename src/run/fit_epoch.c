@@ -22,8 +22,7 @@ static void average_statistics(TrainRun *r) {
                                .first = (uint32_t)t->first };
         const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
         t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
-        t->dev->be.pick(t->dev, (Pick){ PICK_EPOCH, t->data.n, 0 }, t->cfg.batch, key, t->state,
-                        t->index, NULL);
+        t->dev->be.pick(t->dev, t->data.n, t->cfg.batch, key, t->state, t->index);
         t->dev->be.batch(t->dev, &t->data, t->index + t->first, t->rows, trainer_augment(t), key,
                          t->state, t->batch[0].x, NULL);
         for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
@@ -115,13 +114,13 @@ static void picture_drop(void *picture) {
 
 float *run_slots(const Trainer *t, int most, int *n, Err *err) {
     const size_t dim = t->replay.dim;
-    *n = t->replay.n < most ? t->replay.n : most;
+    *n = t->replay.slots.n < most ? t->replay.slots.n : most;
     real *row = malloc(dim * sizeof *row);
     float *x = malloc((size_t)*n * dim * sizeof *x);
     int rc = row && x ? 0 : err_set(err, ERR_MEM, "out of memory for the replay buffer");
     for (int i = 0; !rc && i < *n; i++) {
         t->dev->be.copy_out(t->dev, row,
-                            t->replay.x + (size_t)((int64_t)i * t->replay.n / *n) * dim,
+                            t->replay.x + (size_t)((int64_t)i * t->replay.slots.n / *n) * dim,
                             dim * sizeof *row);
         reals_to_floats(x + (size_t)i * dim, row, dim);
     }
