@@ -223,14 +223,6 @@ expect 0 'written' export own-run own-model.safetensors
 expect 2 '--data' eval own-model.safetensors --tasks acc
 expect 1 'elsewhere: a folder, but not of a run (no run.json in it)' predict elsewhere grid.png
 
-# ---- chains of a compact run start where those of its exported model do
-expect 2 'start-real = 0.5: expected start other than compact' train $net --data shapes --start compact --start-real 0.5 --out compact
-expect 0 'compact: 2 steps' train $net --data shapes --start compact --iterations 2 --batch 4 --buffer 8 --valid-images 4 --threads 1 --out compact
-expect 0 'written' export compact compact.safetensors
-expect 0 'run.png: 4 images' sample compact --from starts --count 4 --out run.png
-expect 0 'file.png: 4 images' sample compact.safetensors --from starts --count 4 --out file.png
-! grep -q 'training images not found' out err && cmp -s run.png file.png || bad "starts of a compact run and of its model differ"
-
 # ---- what is not of the same kind is never overwritten; the suffix decides the format
 cp model.safetensors kept.safetensors
 cp grid.png kept.png

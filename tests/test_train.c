@@ -172,37 +172,6 @@ static void large_models_keep_more_of_the_covariance(void **state) {
     assert_int_equal(starts_kept(1000, 10, 192), 192);
 }
 
-static Config small_run(void);
-
-// With --start compact a run's chains start where those of its exported model will.
-static void compact_starts_are_those_of_the_model_file(void **state) {
-    (void)state;
-    Set set;
-    toy_set(&set, 60);
-    Dev dev;
-    Trainer t;
-    StartsFile f = { .n_group = 2, .kept = DIM, .channels = 1, .side = SIDE };
-    Cosine cosine;
-    double room[2 * DIM];
-    real expected[DIM], found[40][DIM];
-    Config c = small_run();
-    c.start = START_COMPACT, c.pad = 0;
-    open_device(&dev, "ref");
-    OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
-    dev.be.copy_out(&dev, found, t.replay.x, sizeof found);
-    OK(starts_file_fit(&set, &f, err));
-    OK(cosine_open(&cosine, 1, SIDE, err));
-    for (int i = 0; i < 40; i++) {                      // slots 0 to 19 are of the first class
-        starts_file_draw(&f, &cosine, t.seed, i, i / 20, room, expected);
-        assert_less(distance(found[i], expected, DIM), 1e-6);
-    }
-    trainer_close(&t);
-    cosine_close(&cosine);
-    starts_file_free(&f);
-    set_free(&set);
-    dev_close(&dev);
-}
-
 static void few_images_or_constant_ones_still_make_starts(void **state) {
     (void)state;
     for (int constant = 0; constant < 2; constant++) {
@@ -530,6 +499,8 @@ static void an_epoch_shows_every_image_once(void **state) {
     assert_memory_not_equal(order[0], order[1], sizeof order[0]);
     dev_close(&dev);
 }
+
+static Config small_run(void);
 
 static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
     (void)state;
@@ -1047,7 +1018,6 @@ int main(void) {
         cmocka_unit_test(starts_in_a_model_have_the_covariance_of_its_images),
         cmocka_unit_test(large_models_keep_more_of_the_covariance),
         cmocka_unit_test(few_images_or_constant_ones_still_make_starts),
-        cmocka_unit_test(compact_starts_are_those_of_the_model_file),
         cmocka_unit_test(the_cosine_transform_keeps_lengths_and_knows_cosines),
         cmocka_unit_test(starts_in_a_model_vary_like_its_images),
         cmocka_unit_test(chains_begin_anew_as_often_as_asked_and_never_twice_from_one_start),

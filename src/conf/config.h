@@ -11,7 +11,7 @@
 
 typedef enum { PX_CLEAN, PX_SHARED, PX_INDEPENDENT, PX_NONE } PxRule;     // real images for p(x)
 typedef enum { LOSS_DIFFERENCE, LOSS_BCE } PxLoss;
-typedef enum { START_INFORMATIVE, START_GAUSSIAN, START_UNIFORM, START_COMPACT } StartKind;
+typedef enum { START_INFORMATIVE, START_GAUSSIAN, START_UNIFORM } StartKind;
 typedef enum { PRIOR_UNIFORM, PRIOR_DATA } PriorKind;
 typedef enum { BN_REAL, BN_ALL } BnRule;                                    // who updates them
 typedef enum { ATTACK_NONE, ATTACK_LINF, ATTACK_L2 } AttackKind;

@@ -37,9 +37,6 @@ static int check_chains(const Config *c, Err *err) {
     if (c->steps_max && c->steps_max <= c->steps)
         return err_set(err, ERR_ARG, "steps-max = %d: expected more than steps = %d, or 0",
                        c->steps_max, c->steps);
-    if (c->start == START_COMPACT && c->start_real > 0)
-        return err_set(err, ERR_ARG, "start-real = %g: expected start other than compact",
-                       c->start_real);
     if (c->step_size <= 0) return err_set(err, ERR_ARG, "step-size = 0: chains would not move");
     if (c->buffer < c->batch)
         return err_set(err, ERR_ARG, "buffer = %d: a batch takes %d different images from it",

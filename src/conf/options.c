@@ -132,10 +132,9 @@ const OptRow config_rows[] = {
       "each layer's weights; 0: none; 0.3 improves the samples of some models" },
     { "clamp", T_FLAG, AT(clamp), "on", 0, 1, NULL, TRAIN | SAMPLE, "chains",
       "keep pixels in [-1, 1]" },
-    { "start", T_CHOICE, AT(start), "informative", 0, 0, "informative|gaussian|uniform|compact",
+    { "start", T_CHOICE, AT(start), "informative", 0, 0, "informative|gaussian|uniform",
       TRAIN | SAMPLE, "chains",
-      "chains start from one Gaussian per class, one for all classes, or uniform noise; compact: "
-      "one per class as a model file holds it, so that samples need no training images" },
+      "chains start from one Gaussian per class, one for all classes, or uniform noise" },
     { "prior", T_CHOICE, AT(prior), "uniform", 0, 0, "uniform|data", TRAIN, "chains",
       "classes of chain starts: all equally likely, or as frequent as in the training images" },
     { "buffer", T_INT, AT(buffer), "10000", 1, 10000000, NULL, TRAIN, "chains",

@@ -53,9 +53,8 @@ static size_t images_of(const Set *s, int k) {
 
 // Chains start from the mean of each class, so that all of a class cannot be held out.
 static int check_classes(const Config *c, const Set *all, const Set *train, Err *err) {
-    const int by_class = c->start == START_INFORMATIVE || c->start == START_COMPACT;
-    const int chains = by_class && (c->px != PX_NONE || c->pxy_weight > 0);
-    for (int k = 0; chains && k < all->classes; k++)
+    const int chains = c->px != PX_NONE || c->pxy_weight > 0;
+    for (int k = 0; chains && c->start == START_INFORMATIVE && k < all->classes; k++)
         if (!images_of(train, k))
             return err_set(err, ERR_DATA,
                            "%s: class '%s' has no image left to train on, of %zu: expected more of "

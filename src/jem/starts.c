@@ -9,7 +9,7 @@
 #include <string.h>
 
 static int groups(StartKind kind, int classes) {
-    return kind == START_UNIFORM ? 0 : kind == START_GAUSSIAN ? 1 : classes;
+    return kind == START_INFORMATIVE ? classes : kind == START_GAUSSIAN ? 1 : 0;
 }
 
 static int open_common(Starts *s, Dev *dev, StartKind kind, int classes, int n_group, int dim,
@@ -39,20 +39,14 @@ static int upload(Dev *dev, real **to, const double *d, const float *f, size_t n
     return rc;
 }
 
-int starts_shares(Starts *s, const Set *set, Err *err) {
-    int *count = arena_alloc(&s->arena, (size_t)s->classes, sizeof *count);
-    if (arena_ok(&s->arena, "chain starts", err)) return -1;
-    for (size_t i = 0; i < set->n; i++) count[set->y[i]]++;
-    for (int k = 0, sum = 0; k < s->classes; k++)
-        s->share[k] = (real)(sum += count[k]) / (real)set->n;
-    return 0;
-}
-
 int starts_open(Starts *s, Dev *dev, StartKind kind, const Set *set, const Bytes *there, Err *err) {
     const int classes = set->classes, n_group = groups(kind, classes),
               dim = set->c * set->side * set->side;
     if (open_common(s, dev, kind, classes, n_group, dim, err)) return -1;
-    if (starts_shares(s, set, err)) return -1;
+    int *count = arena_alloc(&s->arena, (size_t)classes, sizeof *count);
+    if (arena_ok(&s->arena, "chain starts", err)) return -1;
+    for (size_t i = 0; i < set->n; i++) count[set->y[i]]++;
+    for (int k = 0, sum = 0; k < classes; k++) s->share[k] = (real)(sum += count[k]) / (real)set->n;
     if (!n_group) return 0;
     Groups f;
     int rc = groups_open(&f, set, n_group, err);

@@ -37,8 +37,6 @@ int  starts_open(Starts *s, Dev *dev, StartKind kind, const Set *set, const Byte
 // From what a model file holds, which must stay as long as s.
 int  starts_open_model(Starts *s, Dev *dev, StartKind kind, int classes, const StartsFile *file,
                        Err *err);
-// Classes as frequent as in the set, for starts_class; without it they are equally likely.
-int  starts_shares(Starts *s, const Set *set, Err *err);
 // From now on a draw is, with probability `rate`, a training image of its class with noise.
 int  starts_add_real(Starts *s, const Bytes *set, const int *y, double rate, double noise,
                      Err *err);

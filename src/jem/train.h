@@ -34,7 +34,6 @@ typedef struct {
     Schedule schedule;
     Bytes    data;                // the training images, on the device
     Starts   starts;
-    StartsFile compact;           // what they are drawn from with --start compact
     Replay   replay;
     Chain    chain;
     ChainLength length;           // what may make chain.steps grow

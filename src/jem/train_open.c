@@ -180,20 +180,6 @@ static int divide_batch(Trainer *t, Err *err) {
     return 0;
 }
 
-// From the images or, with --start compact, from what the model file will hold of them.
-static int open_starts(Trainer *t, const Set *train, Err *err) {
-    const int classes = train->classes, dim = train->c * train->side * train->side;
-    const StartKind kind = t->cfg.start;
-    if (kind != START_COMPACT) return starts_open(&t->starts, t->dev, kind, train, &t->data, err);
-    t->compact = (StartsFile){ .n_group = classes,
-                               .kept = starts_kept(t->net.n_w, classes, dim),
-                               .channels = train->c,
-                               .side = train->side };
-    return starts_file_fit(train, &t->compact, err) ||
-           starts_open_model(&t->starts, t->dev, kind, classes, &t->compact, err) ||
-           starts_shares(&t->starts, train, err);
-}
-
 int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *train, int empty,
                  Err *err) {
     memset(t, 0, sizeof *t);
@@ -225,7 +211,7 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
         bytes_upload(&t->data, dev, train, err) || open_schedule(t, err))
         return -1;
     if (has_chains(t) &&
-        (open_starts(t, train, err) ||
+        (starts_open(&t->starts, dev, c->start, train, &t->data, err) ||
          starts_add_real(&t->starts, &t->data, train->y, c->start_real, c->sigma, err) ||
          stopped(dev->events, err) ||
          replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err) ||
@@ -259,7 +245,6 @@ void trainer_close(Trainer *t) {
     chain_length_close(&t->length);
     replay_close(&t->replay);
     starts_close(&t->starts);
-    starts_file_free(&t->compact);
     bytes_free(&t->data, dev);
     net_free(&t->net);
     memset(t, 0, sizeof *t);

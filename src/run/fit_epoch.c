@@ -51,7 +51,7 @@ static void swap_average(Trainer *t) {
 
 // What the model needs to start chains without its data.
 static int chain_starts(TrainRun *r, Err *err) {
-    if (r->starts.mean || r->t.compact.mean || !has_chains(&r->t) || !r->t.starts.n_group) return 0;
+    if (r->starts.mean || !has_chains(&r->t) || !r->t.starts.n_group) return 0;
     const int groups = r->t.starts.n_group;
     r->starts = (StartsFile){ .n_group = groups,
                               .kept = starts_kept(r->t.net.n_w, groups, r->t.starts.dim),
@@ -78,7 +78,7 @@ static int save_best(TrainRun *r, const Scores *s, Err *err) {
                              .threshold = s->threshold,
                              .percentile = s->n ? s->percentile : NULL,
                              .temperature = temperature_in_use(r, s),
-                             .starts = r->t.compact.mean ? r->t.compact : r->starts };
+                             .starts = r->starts };
     if (worker_wait(r->writer, r->model_job, err) ||
         model_take(&r->model_file, &r->t.net, &card, path, err))
         return -1;

@@ -56,7 +56,7 @@ static int starts_from_images(Sampler *s, Model *m, StartKind kind, const Set *s
 }
 
 // The approximate Gaussians that a model carries.
-static int starts_from_model(Sampler *s, Model *m, StartKind kind, Err *err) {
+static int starts_from_model(Sampler *s, Model *m, StartKind kind, const Events *ev, Err *err) {
     if (!m->starts.n_group)
         return err_set(err, ERR_DATA,
                        "%s: contains no chain starts, and its training images (%s) are not found; "
@@ -68,11 +68,11 @@ static int starts_from_model(Sampler *s, Model *m, StartKind kind, Err *err) {
                        "%s: contains chain starts for --start %s only, and its training images "
                        "(%s) are not found; name their folder with --data-dir",
                        m->path, gaussian ? "gaussian" : "informative", m->cfg.data);
+    tell_line(ev, "chains start from the Gaussians in the model file: training images not found");
     return starts_open_model(&s->starts, &m->dev, kind, m->net.spec.classes, &m->starts, err);
 }
 
-// The run's own images give exact starts; without them, and where chains of training started there,
-// too, the model's approximate ones serve.
+// The run's own images give exact starts; without them the model's approximate ones serve.
 static int open_starts(Sampler *s, Model *m, StartKind kind, const Events *ev, Err *err) {
     const NetSpec *spec = &m->net.spec;
     s->kind = kind;
@@ -80,7 +80,6 @@ static int open_starts(Sampler *s, Model *m, StartKind kind, const Events *ev, E
         return starts_open_model(&s->starts, &m->dev, kind, spec->classes,
                                  &(StartsFile){ .channels = spec->channels, .side = spec->side },
                                  err);
-    if (kind == START_COMPACT) return starts_from_model(s, m, kind, err);
     Set set = { 0 }, valid = { 0 };
     Err none = { 0 };
     const int usable = !run_images(&m->cfg, ev, &set, &valid, &none) && set.c == spec->channels &&
@@ -89,12 +88,7 @@ static int open_starts(Sampler *s, Model *m, StartKind kind, const Events *ev, E
     int rc = stopped(ev, err);
     if (!rc && usable) rc = starts_from_images(s, m, kind, &set, err);
     set_free(&set);
-    if (rc || usable) return rc;
-    rc = starts_from_model(s, m, kind, err);
-    if (!rc)
-        tell_line(ev,
-                  "chains start from the Gaussians in the model file: training images not found");
-    return rc;
+    return rc || usable ? rc : starts_from_model(s, m, kind, ev, err);
 }
 
 static int open_pass(Sampler *s, Model *m, int batch, Err *err) {
