@@ -56,6 +56,7 @@ static double logit_distance(Model *m, double length, const Moments *real_images
     Moments drawn = { 0 };
     double d;
     m->cfg.chain_length = length;
+    m->cfg.weight_noise = 0;
     OK(model_sample(m, &as_trained, NULL, IMAGES, x, NULL, err));
     logit_moments(m, x, IMAGES, &drawn);
     OK(frechet_distance(&d, &drawn, real_images, err));

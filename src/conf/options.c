@@ -127,9 +127,9 @@ const OptRow config_rows[] = {
       TRAIN | SAMPLE | EVAL | EXPORT | MAY_CHANGE, "chains",
       "length of the first step of fresh chains, in chain steps of training; the last is 0.1; 0: "
       "by climb, or what the model says" },
-    { "weight-noise", T_NUM, AT(weight_noise), "0", 0, 10, NULL, SAMPLE | EVAL, "chains",
+    { "weight-noise", T_NUM, AT(weight_noise), "0.2", 0, 10, NULL, SAMPLE | EVAL, "chains",
       "noise on the weights in each step of fresh chains, as a share of the root mean square of "
-      "each layer's weights; 0: none; 0.3 improves the samples of some models" },
+      "each layer's weights; 0: none" },
     { "clamp", T_FLAG, AT(clamp), "on", 0, 1, NULL, TRAIN | SAMPLE, "chains",
       "keep pixels in [-1, 1]" },
     { "start", T_CHOICE, AT(start), "informative", 0, 0, "informative|gaussian|uniform",
