@@ -6,6 +6,7 @@
 #include "base/npz.h"
 #include "base/safetensors.h"
 #include "base/torch_file.h"
+#include "data/run_data.h"
 #include "jempp.h"
 #include "run/ckpt.h"
 #include "data/formats.h"

@@ -364,11 +364,6 @@ int set_load(Set *s, const char *name, Half half, const DataOpts *o, Err *err) {
     return rc;
 }
 
-void set_free(Set *s) {
-    arena_free(&s->arena);
-    *s = (Set){ 0 };
-}
-
 // ---- what is known
 
 // The first file that is shorter or longer than it should be, by sizes alone: nothing is unpacked.

@@ -1,9 +1,8 @@
-// run_data.h - the image sets that a run's options name: the training and validation split, and the
-// copy of a set on a device.
+// run_data.h - the image sets that a run's options name: the training and validation split.
 #ifndef RUN_DATA_H
 #define RUN_DATA_H
 #include "conf/config.h"
-#include "data/data.h"
+#include "data/bytes.h"
 
 DataOpts data_opts(const Config *c, const Events *ev);      // points into c; ev may be NULL
 // The images that a run with these options trains and validates on: the same split for everyone who
@@ -14,7 +13,4 @@ int  run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *
 int  new_run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err);
 // MD5 of the images, labels and class names of both: a resumed run needs the same.
 void images_digest(char hex[33], const Set *train, const Set *valid);
-
-int  bytes_upload(Bytes *b, Dev *dev, const Set *s, Err *err);
-void bytes_free(Bytes *b, Dev *dev);
 #endif

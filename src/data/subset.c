@@ -1,8 +1,14 @@
-// subset.c - parts of a set: images by number, a validation split, a stratified sample. See data.h.
+// subset.c - sets in memory and parts of them: images by number, a validation split, a stratified
+// sample. See data.h.
 #include "base/rng.h"
 #include "data/data.h"
 #include <stdlib.h>
 #include <string.h>
+
+void set_free(Set *s) {
+    arena_free(&s->arena);
+    *s = (Set){ 0 };
+}
 
 int set_select(Set *dst, const Set *src, const uint32_t *index, size_t n, Err *err) {
     *dst = *src;

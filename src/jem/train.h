@@ -4,7 +4,7 @@
 #ifndef TRAIN_H
 #define TRAIN_H
 #include "conf/config.h"
-#include "data/run_data.h"
+#include "data/bytes.h"
 #include "jem/chain_length.h"
 #include "jem/replay.h"
 #include "jem/sample.h"

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "data/run_data.h"
 #include "dev/watch.h"
 #include "run/fit_run.h"
 #include <inttypes.h>
