@@ -226,6 +226,8 @@ expect 1 'elsewhere: a folder, but not of a run (no run.json in it)' predict els
 # ---- what is not of the same kind is never overwritten; the suffix decides the format
 cp model.safetensors kept.safetensors
 cp grid.png kept.png
+expect 0 'active: 20 steps' train $net --data shapes --active 8 --reinit 0.25 --iterations 20 --batch 4 --buffer 12 --valid-images 4 --threads 1 --out active
+expect 0 'samples.png: 12 images' sample active --from buffer --count 12
 expect 2 '--weight-noise without fresh chains: expected --from fresh' sample run --from buffer --weight-noise 0.3
 expect 2 '--chain-length without fresh chains: expected --from fresh' sample run --from buffer --chain-length 10
 expect 2 '--steps and --chain-length: expected one of them' sample run --steps 4 --chain-length 10

@@ -408,6 +408,7 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("px = none\nsteps-max = 20\n", "steps-max = 20 without chains");
     unfit("active = 63\n", "active = 63: expected 0, or from batch = 64 to buffer = 10000");
     unfit("active = 10001\n", "active = 10001: expected 0, or from batch = 64 to buffer = 10000");
+    unfit("active = 1000\nreinit = 0\n", "active = 1000: expected reinit above 0");
     unfit("px = none\nstart-real = 0.5\n", "start-real = 0.5 without chains");
     unfit("buffer = 32\n", "64 different");
     unfit("adversarial = linf\n", "attack-radius");

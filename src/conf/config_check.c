@@ -44,6 +44,9 @@ static int check_chains(const Config *c, Err *err) {
     if (c->active && (c->active < c->batch || c->active > c->buffer))
         return err_set(err, ERR_ARG, "active = %d: expected 0, or from batch = %d to buffer = %d",
                        c->active, c->batch, c->buffer);
+    if (c->active && c->reinit <= 0)
+        return err_set(err, ERR_ARG, "active = %d: expected reinit above 0, or no chain ends",
+                       c->active);
     return 0;
 }
 
