@@ -814,7 +814,7 @@ static void check_batches(int active) {
     int *label[2], *index[2], *y[2], *slot[2], labels[N];
     real *x[2], *rows[2], *pool[2];
     const Rng key = { 5, RNG_TEST, 3, 0 };
-    const Slots chains = { .n = N, .classes = 10, .batch = B, .active = active, .rate = (real)0.5 };
+    const Slots chains = { .n = N, .classes = 10, .batch = B, .active = active, .rate = 0.5f };
     for (int i = 0; i < N * DIM; i++) image[i] = (uint8_t)rng_u32(key, (uint64_t)i);
     for (int i = 0; i < N; i++) labels[i] = i % 10;
     twin_ints(&t, N, labels, label);

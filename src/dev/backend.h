@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/events.h"
 #include "base/rng.h"
+#include "dev/slots.h"
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,8 +22,6 @@
 #define REAL float                    // the proofs of correctness build with -DREAL=double
 #endif
 typedef REAL real;
-
-#include "dev/slots.h"
 
 // n images of c channels, h rows, w columns. Images, pooled features and logits are plain: real,
 // NCHW, dense. Every other activation is in the device's own layout and type ("opaque"):

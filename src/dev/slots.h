@@ -9,9 +9,9 @@
 // way a window that moves along it: batch * rate new chains on average start at its front in each
 // step, and as many at its back are finished. Either way a chain is moved 1 / rate times on average.
 typedef struct {
-    int  n, classes, batch;
-    int  active;                      // chains under way; 0: all n
-    real rate;
+    int   n, classes, batch;
+    int   active;                     // chains under way; 0: all n
+    float rate;
 } Slots;
 
 // The class that owns slot i of n: slots lie class by class, [y n / classes, (y + 1) n / classes).
@@ -32,7 +32,7 @@ RNG_FN int slots_fresh_before(Slots s, uint32_t step, int i) {
 
 // Whether chain i of the step key.step starts afresh.
 RNG_FN int slots_is_fresh(Slots s, Rng key, int i) {
-    if (!s.active) return (real)rng_uniform(key, (uint64_t)i) < s.rate;
+    if (!s.active) return rng_uniform(key, (uint64_t)i) < s.rate;
     return slots_fresh_before(s, key.step, i + 1) > slots_fresh_before(s, key.step, i);
 }
 

@@ -40,7 +40,7 @@ int replay_open(Replay *r, Starts *s, const Config *c, uint64_t seed, int classe
                               .classes = classes,
                               .batch = c->batch,
                               .active = c->active,
-                              .rate = (real)c->reinit },
+                              .rate = (float)c->reinit },
                    .rows = c->batch,
                    .conditional = c->conditional,
                    .prior = c->prior,
