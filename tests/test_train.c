@@ -411,7 +411,8 @@ static void active_chains_are_a_window_that_leaves_finished_ones_behind(void **s
     (void)state;
     enum { N = 60, ACTIVE = 24, BATCH = 8, STEPS = 3000 };
     const Slots s = { .n = N, .classes = 3, .batch = BATCH, .active = ACTIVE, .rate = 0.2f };
-    Rng slot_key = { .seed = 7, .stream = RNG_SLOT }, fresh_key = { .seed = 7, .stream = RNG_REINIT };
+    Rng slot_key = { .seed = 7, .stream = RNG_SLOT },
+        fresh_key = { .seed = 7, .stream = RNG_REINIT };
     int began[N], moved[N], finished = 0, class_seen[3] = { 0 };
     double moves = 0;
     for (int i = 0; i < N; i++) began[i] = 0, moved[i] = 0;

@@ -150,8 +150,7 @@ static void pick(Dev *dev, int from, int n, Rng key, const StepState *now, int *
     const uint32_t batches = (uint32_t)(from / n);     // the last, short batch is dropped
     const uint32_t first = key.step % batches * (uint32_t)n;
     key.step /= batches;
-    for (int i = 0; i < n; i++)
-        index[i] = (int)rng_perm(key, (uint32_t)from, first + (uint32_t)i);
+    for (int i = 0; i < n; i++) index[i] = (int)rng_perm(key, (uint32_t)from, first + (uint32_t)i);
 }
 
 static void slots(Dev *dev, Slots s, Rng key, const StepState *now, int *slot, int *y) {
