@@ -4,10 +4,11 @@
 #define SLOTS_H
 #include "base/rng.h"
 
-// Without a limit on active chains a step takes any slots, and each of its chains starts afresh with
-// probability `rate`. With one, the slots are a ring in a fixed random order, and the chains under
-// way a window that moves along it: batch * rate new chains on average start at its front in each
-// step, and as many at its back are finished. Either way a chain is moved 1 / rate times on average.
+// Without a limit on active chains a step takes any slots, and each of its chains starts afresh
+// with probability `rate`. With one, the slots are a ring in a fixed random order, and the chains
+// under way a window that moves along it: batch * rate new chains on average start at its front in
+// each step, and as many at its back are finished. Either way a chain is moved 1 / rate times on
+// average.
 typedef struct {
     int   n, classes, batch;
     int   active;                     // chains under way; 0: all n
@@ -24,7 +25,7 @@ RNG_FN uint64_t slots_passed(Slots s, uint64_t step) {
     return (uint64_t)((double)step * s.batch * (double)s.rate);
 }
 
-// With a window: how many of the step's first i chains start afresh; they are spread over the batch.
+// With a window: how many of the step's first i chains start afresh, spread over the batch.
 RNG_FN int slots_fresh_before(Slots s, uint32_t step, int i) {
     const uint64_t fresh = slots_passed(s, (uint64_t)step + 1) - slots_passed(s, step);
     return (int)((uint64_t)i * fresh / (uint64_t)s.batch);
