@@ -140,9 +140,9 @@ const OptRow config_rows[] = {
     { "buffer", T_INT, AT(buffer), "10000", 1, 10000000, NULL, TRAIN, "chains",
       "images in the replay buffer" },
     { "active", T_INT, AT(active), "0", 0, 10000000, NULL, TRAIN, "chains",
-      "chains under way at a time: new ones replace those of them that were moved 1 / --reinit "
-      "times on average, and finished ones stay in the replay buffer; 0: all of it, and any chain "
-      "starts afresh with probability --reinit" },
+      "number of chains that are under way at a time: moved in 1 / --reinit training steps on "
+      "average, a chain is finished and stays in the replay buffer, and a new one starts; 0: all "
+      "chains of the buffer are under way, and each starts afresh with probability --reinit" },
     { "reinit", T_NUM, AT(reinit), "0.05", 0, 1, NULL, TRAIN, "chains",
       "probability that a chain starts afresh instead of from the replay buffer" },
     { "start-real", T_NUM, AT(start_real), "0", 0, 1, NULL, TRAIN, "chains",

@@ -2,7 +2,7 @@
 #ifndef RUN_DATA_H
 #define RUN_DATA_H
 #include "conf/config.h"
-#include "data/bytes.h"
+#include "data/data.h"
 
 DataOpts data_opts(const Config *c, const Events *ev);      // points into c; ev may be NULL
 // The images that a run with these options trains and validates on: the same split for everyone who

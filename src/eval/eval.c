@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "base/md5.h"
 #include "base/version.h"
-#include "data/run_data.h"
+#include "data/bytes.h"
 #include "eval/task.h"
 #include "report/report.h"
 #include <errno.h>

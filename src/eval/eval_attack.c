@@ -1,5 +1,5 @@
 // eval_attack.c - the task attack: accuracy under attack against the radius.
-#include "data/run_data.h"
+#include "data/bytes.h"
 #include "eval/task.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // eval_scores.c - images through the model: logits and OOD scores. See task.h.
-#include "data/run_data.h"
+#include "data/bytes.h"
 #include "eval/task.h"
 #include "base/file.h"
 #include "run/score_file.h"

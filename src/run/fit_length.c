@@ -73,7 +73,7 @@ static int search(LengthFit *f, int *best, Err *err) {
 static int open_fit(LengthFit *f, const TrainRun *r, const char *path, Err *err) {
     if (model_open(&f->m, &r->cfg, path, err)) return -1;
     f->quiet = (Events){ .stop = r->ev ? r->ev->stop : NULL, .ctx = r->ev ? r->ev->ctx : NULL };
-    f->m.cfg.weight_noise = 0;              // it moves logits away from real ones, not images
+    f->m.cfg.weight_noise = 0;              // it raises this distance even where samples improve
     f->base = anneal_length(&f->m.cfg);
     f->x = malloc(IMAGES * tensor_len(&f->m.net.act[0]) * sizeof *f->x);
     f->logits = malloc(IMAGES * (size_t)f->m.net.spec.classes * sizeof *f->logits);

@@ -1,6 +1,7 @@
 // model_chains.c - draws images by fresh chains; see draw.h.
 #include "base/image.h"
 #include "base/text.h"
+#include "data/bytes.h"
 #include "data/run_data.h"
 #include "run/draw.h"
 #include <stdio.h>
