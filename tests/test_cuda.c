@@ -753,7 +753,7 @@ static void watches_agree(void **state) {
     Pair t;
     pair_open(&t, PREC_FP32, NULL);
     for (int mode = 0; mode < 8; mode++) {
-        const Watch o = { .n = 4,
+        const Watch o = { .n = { 4, 4, 4 },
                           .n_batch = mode % 2 ? 3 : 1,
                           .e = { { .a = 1, .b = -1 }, { .a = -1, .c = (real)0.1 }, { .a = 1 } },
                           .label = 0,
@@ -1047,7 +1047,8 @@ static real *trainer_end(Trainer *t, Dev *dev, size_t *n) {
 }
 
 // Six steps, of which the last four are recorded and replayed, against six that are not.
-static void recorded_steps(Precision precision, const char *model, double sam, int sam_images) {
+static void recorded_steps(Precision precision, const char *model, double sam, int sam_images,
+                           int labelled) {
     enum { STEPS = 6 };
     real *w[2];
     uint64_t batches[2];
@@ -1060,7 +1061,7 @@ static void recorded_steps(Precision precision, const char *model, double sam, i
         const DevOpts o = { .precision = precision, .deterministic = 1, .tuning = tuning };
         config_defaults(&c);
         strcpy(c.model, model);
-        c.steps = 2, c.sam = sam, c.sam_images = sam_images;
+        c.steps = 2, c.sam = sam, c.sam_images = sam_images, c.labelled = labelled;
         trainer_start(&t, &dev, &o, !i, &c);
         for (int k = 0; k < STEPS; k++) trainer_advance(&t);
         OK(dev_check(&dev, err));
@@ -1079,9 +1080,10 @@ static void recorded_steps(Precision precision, const char *model, double sam, i
 static void a_recorded_step_is_the_same_step(void **state) {
     (void)state;
     if (!has_device("cuda")) skip();
-    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0);
-    recorded_steps(PREC_BF16, "wrn-10-4", 2, 0);            // wide enough for own convolutions
-    recorded_steps(PREC_BF16, "wrn-10-4", 2, 4);
+    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0, 0);
+    recorded_steps(PREC_BF16, "wrn-10-4", 2, 0, 0);            // wide enough for own convolutions
+    recorded_steps(PREC_BF16, "wrn-10-4", 2, 4, 0);
+    recorded_steps(PREC_BF16, "wrn-10-4", 2, 4, 12);
 }
 
 // Five plain steps and five sharpness-aware ones of 64 images as CIFAR-10's, with 160 and more

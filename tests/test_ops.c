@@ -432,7 +432,7 @@ static void the_loss_of_telling_real_from_sampled_is_summed_up(void **state) {
     open_device(&dev, "ref");
     real z[4] = { 1, 1, 0, 0 }, sums[N_SUMS * N_SUM] = { 0 }, ring[N_ROW];   // LSE: 1 + ln 2, ln 2
     StepState now = { 0 };
-    const Watch w = { .n = 1,
+    const Watch w = { .n = { 1, 1, 1 },
                       .n_batch = 2,
                       .e = { { .d = -1 }, { .d = 2 } },
                       .sampled = 1,
@@ -473,7 +473,7 @@ typedef struct {
 
 // Cross-entropy 3 - 1 of the labelled batch, f(x) = 3, f(x_q) = -5.
 static void watch_open(Watched *t) {
-    *t = (Watched){ .w = { .n = 1,
+    *t = (Watched){ .w = { .n = { 1, 1, 1 },
                            .n_batch = 2,
                            .e = { { .a = 1, .b = -1 }, { .a = 1 } },
                            .label = 0,

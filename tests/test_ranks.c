@@ -179,14 +179,14 @@ static void ranks_train_as_one_does_without_norm(void **state) {
 static void ranks_train_as_one_does_with_sync_bn(void **state) {
     (void)state;
     expect_equal("sync-bn = on\n", 2);
-    expect_equal("sync-bn = on\nbn-stats = all\nsam = 0.5\n", 4);
+    expect_equal("sync-bn = on\nbn-stats = all\nsam = 0.5\nlabelled = 12\n", 4);
 }
 
 static void classes_and_attacks_are_those_of_the_whole_batch(void **state) {
     (void)state;
     expect_equal("norm = none\noptimizer = adam\nlr = 1e-3\nconditional = on\npxy-weight = 1\n", 2);
     expect_equal("norm = none\noptimizer = adam\nlr = 1e-3\nadversarial = l2\nattack-radius = 0.5\n"
-                 "attack-steps = 2\npx = none\n",
+                 "attack-steps = 2\nlabelled = 12\n",
                  4);
 }
 
@@ -254,7 +254,7 @@ static void gradients_of_parts(Run *run, Trainer *t) {
     Comm *comm = t->comm;
     const size_t n = t->net.n_w;
     real *own = malloc(n * sizeof *own), *all = malloc(n * (size_t)run->ranks * sizeof *all);
-    const StepInput in = { .first = (uint32_t)t->first };   // what trainer_advance begins with
+    const StepInput in = { .first = (uint32_t)t->px.first };   // what trainer_advance begins with
     (void)replay_ready(&t->replay, t->step);
     t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
     gather_batches(t);
@@ -268,7 +268,7 @@ static void gradients_of_parts(Run *run, Trainer *t) {
     for (size_t i = 0; i < n; i++) {
         double sum = 0;                                     // of gradients of each part's mean loss
         for (int r = 0; r < run->ranks; r++)
-            sum += (double)all[(size_t)r * n + i] * t->cfg.batch / t->rows;
+            sum += (double)all[(size_t)r * n + i] * t->cfg.batch / t->px.rows;
         own[i] = (real)(sum / run->ranks);
     }
     const double far = distance(t->net.dw, own, n);

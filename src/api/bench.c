@@ -264,8 +264,10 @@ static int measure_iterations(Bench *b, const Events *ev, Err *err) {
 // Chains run down and up without weight gradients, each update batch with them.
 static double iteration_flop(const Bench *b) {
     const int px = b->c->px, batches = px == PX_NONE ? 1 : px == PX_SHARED ? 2 : 3;
-    const int few = b->c->sam_images ? b->c->sam_images : b->c->batch;
-    const double updates = b->c->sam > 0 ? batches * (1 + (double)few / b->c->batch) : batches;
+    const double labelled = (double)config_labelled(b->c) / b->c->batch,
+                 all = batches - 1 + labelled,
+                 few = (double)b->c->sam_images / b->c->batch * batches,
+                 updates = b->c->sam > 0 ? all + (few > 0 ? few : all) : all;
     return (px == PX_NONE ? 0 : b->c->steps) * b->whole[INPUT].work +
            updates * b->whole[WEIGHTS].work;
 }
@@ -294,13 +296,16 @@ static char *as_text(const Bench *b, Err *err) {
     if (text_open(&out, "a text", err)) return NULL;
     FILE *f = out.f;
     const double ms = median(b->ms, (size_t)b->n);
-    char px[32], sam[32] = "", whole[96];
+    char px[32], sam[32] = "", labelled[32] = "", whole[128];
     config_value(b->c, config_row("px"), px, sizeof px);
     if (b->c->sam > 0 && b->c->sam_images)
         snprintf(sam, sizeof sam, ", SAM by %d image%s", b->c->sam_images,
                  plural(b->c->sam_images));
     else if (b->c->sam > 0) snprintf(sam, sizeof sam, ", SAM");
-    snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s", b->c->steps, px, sam);
+    if (config_labelled(b->c) > b->c->batch)
+        snprintf(labelled, sizeof labelled, ", %d labelled", config_labelled(b->c));
+    snprintf(whole, sizeof whole, "whole iteration, M = %d, px %s%s%s", b->c->steps, px, labelled,
+             sam);
     const NetSpec *s = &b->spec;
     fprintf(f, "%s, %dx%dx%d images, %d classes, batch %d; %s\n\n", b->c->model, s->channels,
             s->side, s->side, s->classes, b->c->batch, b->device);

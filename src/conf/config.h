@@ -41,7 +41,7 @@ typedef struct {
     int    side;                    // 0: as the data has it
     int    n_classes, channels;     // 0: as the data has them
     // length
-    int    batch, iterations;
+    int    batch, labelled, iterations;     // labelled 0: as batch
     double epochs, minutes;
     int    train_images, valid_images;
     // chains
@@ -170,6 +170,7 @@ int  config_rising(const char *text, const RisingNumbers *of, double *dst, int m
 int  config_fractions(const char *text, double *dst, int max, Err *err);
 // What a device and a network are opened with. 0 for channels, side or classes: as the options say,
 // else 3 x 32 x 32 and 10 classes.
+static inline int config_labelled(const Config *c) { return c->labelled ? c->labelled : c->batch; }
 DevOpts config_dev(const Config *c);
 int  config_net(NetSpec *spec, const Config *c, int channels, int side, int classes, Err *err);
 // All options that `commands` has, one line "key = value" each; malloc'd.

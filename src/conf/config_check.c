@@ -10,6 +10,9 @@ static int check_length(const Config *c, Err *err) {
     if (c->resume && !c->out[0])
         return err_set(err, ERR_ARG,
                        "--resume: expected --out RUN too, the folder of the run to resume");
+    if (c->labelled && c->labelled < c->batch)
+        return err_set(err, ERR_ARG, "labelled = %d: expected at least batch = %d, or 0",
+                       c->labelled, c->batch);
     if (c->norm == NORM_BATCH && c->batch < 2)
         return err_set(err, ERR_ARG,
                        "batch = 1: batch normalisation needs 2 images or more (or norm = none)");
@@ -111,9 +114,10 @@ int config_check(const Config *c, Err *err) {
     NetSpec spec;
     double at[MAX_DROPS];
     if (net_parse(&spec, c->model, err)) return -1;
-    if (c->ranks && c->batch % c->ranks)
+    const int uneven = !c->ranks ? 0 : c->batch % c->ranks ? c->batch : c->labelled;
+    if (c->ranks && uneven % c->ranks)
         return err_set(err, ERR_ARG, "ranks = %d: they must divide the batch of %d", c->ranks,
-                       c->batch);
+                       uneven);
     if (c->side % 4)
         return err_set(err, ERR_ARG, "side = %d: expected a multiple of 4 up to 256", c->side);
     if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");

@@ -91,6 +91,9 @@ const OptRow config_rows[] = {
 
     { "batch", T_INT, AT(batch), "64", 1, 65535, NULL, NETS | SAMPLE, "length",
       "images per batch; sample: chains per batch, by default as many as in training" },
+    { "labelled", T_INT, AT(labelled), "0", 0, 65535, NULL, TRAIN | BENCH, "length",
+      "images per training step for the classifier, of which the first --batch are also those of "
+      "p(x); 0: as --batch" },
     { "epochs", T_NUM, AT(epochs), "150", 0, 1e6, NULL, TRAIN | MAY_CHANGE, "length",
       "passes over the training images" },
     { "iterations", T_INT, AT(iterations), "0", 0, 2147483647, NULL,

@@ -92,6 +92,7 @@ typedef struct {                      // one move of a chain along a gradient
 typedef struct {                      // an adversary's reach, in units of x: twice [0, 1] pixels'
     int  l2;                          // the ball's norm: 2, or infinity
     real radius, step;
+    int  from;                        // as in Augment
 } Attack;
 
 typedef struct {                      // what the host sets before each step
@@ -154,7 +155,11 @@ typedef struct {                      // an image set on the device
     const int     *y;                 // [n]
 } Bytes;
 
-typedef struct { int pad, flip; real noise; } Augment;      // {0}: the image as it is
+typedef struct {                      // {0}: the image as it is
+    int  pad, flip;
+    real noise;
+    int  from;                        // row i has the random numbers of row in.first + from + i
+} Augment;
 
 static inline void reals_to_floats(float *dst, const real *src, size_t n) {
     for (size_t i = 0; i < n; i++) dst[i] = (float)src[i];
@@ -192,7 +197,7 @@ enum { MAX_BATCHES = 3, CHAIN_BEFORE = MAX_BATCHES, CHAIN_AFTER, CHAIN_SLOPE,
        UNREAD, N_SUMS };
 enum { HALT_NO, HALT_LOSS, HALT_GRAD, HALT_GAP, HALT_CE, HALT_CLIMB }; // StepState.halt
 typedef struct {
-    int    n, n_batch;                // images in a batch; batches
+    int    n[MAX_BATCHES], n_batch;   // images in each batch; batches
     Energy e[MAX_BATCHES];            // what each batch's sums stand for in the loss
     Energy up;                        // what chains climb
     int    after;                     // the row of sums after their first move

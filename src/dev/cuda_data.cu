@@ -46,7 +46,7 @@ static __global__ void batch_kernel(Bytes set, const int *index, Augment a, Rng 
     move.sub = 1;
     noise.sub = 2;
     const uint8_t *src = set.x + (size_t)index[k] * dim;
-    const uint32_t row = first_row(now) + (uint32_t)k;
+    const uint32_t row = first_row(now) + (uint32_t)(a.from + k);
     const uint32_t span = (uint32_t)(2 * a.pad + 1), at = row * 4;
     const int di = (int)rng_below(move, at, span) - a.pad,
               dj = (int)rng_below(move, at + 1, span) - a.pad;

@@ -184,7 +184,7 @@ static __device__ void confine(float *x, const float *x0, size_t n, Attack a, do
 static __global__ void attack_start_kernel(float *x, const float *x0, size_t dim, Attack a, Rng key,
                                            const StepState *now) {
     __shared__ double room[IMAGE_THREADS];
-    const uint64_t k = blockIdx.x, row = first_row(now) + k;
+    const uint64_t k = blockIdx.x, row = first_row(now) + (uint64_t)a.from + k;
     float *p = x + k * dim;
     key = rng_now(key, now);
     Rng size = key;

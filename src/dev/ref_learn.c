@@ -48,7 +48,7 @@ static void attack_start(Dev *dev, Tensor *x, const real *x0, Attack a, Rng key,
         const real *from = x0 + (size_t)k * dim;
         Rng size = key;
         size.sub = 1;
-        const uint64_t row = first_row(now) + (uint64_t)k;
+        const uint64_t row = first_row(now) + (uint64_t)(a.from + k);
         // a direction from normals, a distance that fills the ball evenly
         const double reach =
             (double)a.radius * pow((double)rng_uniform(size, row), 1 / (double)dim);
@@ -176,7 +176,7 @@ static void batch(Dev *dev, const Bytes *set, const int *index, int n, Augment a
     #pragma omp parallel for
     for (int k = 0; k < n; k++) {
         const uint8_t *src = set->x + (size_t)index[k] * dim;
-        const uint32_t row = first_row(now) + (uint32_t)k;
+        const uint32_t row = first_row(now) + (uint32_t)(a.from + k);
         const uint32_t span_ = (uint32_t)(2 * a.pad + 1), at = row * 4;
         const int di = (int)rng_below(move, at, span_) - a.pad;
         const int dj = (int)rng_below(move, at + 1, span_) - a.pad;

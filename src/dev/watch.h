@@ -35,18 +35,20 @@ RNG_FN int climb_below(const Watch *o, const StepState *now, double above) {
 enum { CLIMB_FROM = 100 };
 
 RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *ring) {
-    double loss = 0, n = o->n;
+    const int real_at = o->px < 0 ? o->label : o->px;
+    double loss = 0;
     for (int i = 0; i < o->n_batch; i++) {
         const real *s = sums + i * N_SUM;
         const Energy e = energy_now(o->e[i]);
         loss += ((double)e.a * (double)s[SUM_LSE] + (double)e.b * (double)s[SUM_ZY] +
                  (double)e.c * (double)s[SUM_LSE2] + fabs((double)e.d) * (double)s[SUM_SOFTPLUS]) /
-                n;
+                o->n[i];
     }
     const real *label = sums + o->label * N_SUM;
-    const double ce = (double)(label[SUM_LSE] - label[SUM_ZY]) / n;
-    const double fx = (double)sums[(o->px < 0 ? o->label : o->px) * N_SUM + SUM_LSE] / n;
-    const double fxq = o->sampled < 0 ? 0 : (double)sums[o->sampled * N_SUM + SUM_LSE] / n;
+    const double ce = (double)(label[SUM_LSE] - label[SUM_ZY]) / o->n[o->label];
+    const double fx = (double)sums[real_at * N_SUM + SUM_LSE] / o->n[real_at];
+    const double fxq =
+        o->sampled < 0 ? 0 : (double)sums[o->sampled * N_SUM + SUM_LSE] / o->n[o->sampled];
     if (o->sampled >= 0 && now->in.step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
     now->ce = now->in.step ? watch_mean(now->ce, ce) : (real)ce;
     if (!now->in.step || now->ce < now->ce_low) now->ce_low = now->ce;
@@ -64,7 +66,7 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
     row[ROW_LR] = now->in.lr;
     row[ROW_LOSS] = (real)loss;
     row[ROW_CE] = (real)ce;
-    row[ROW_RIGHT] = (real)((double)label[SUM_RIGHT] / n);
+    row[ROW_RIGHT] = (real)((double)label[SUM_RIGHT] / o->n[o->label]);
     row[ROW_FX] = (real)fx;
     row[ROW_FXQ] = (real)fxq;
     row[ROW_GAP] = now->gap;

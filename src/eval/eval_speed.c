@@ -60,7 +60,7 @@ static double epoch_minutes(Evaluation *e, double step_ms, double *iteration_ms)
         !train_bench(&c, NULL, TIMED, ms, NULL, e->ev, &none))
         *iteration_ms = fmin(ms[0], fmin(ms[1], ms[2]));
     if (!isnan(*iteration_ms) && !run_images(&c, e->ev, &train, &valid, &none))
-        minutes = *iteration_ms * (double)(train.n / (size_t)c.batch) / 60e3;
+        minutes = *iteration_ms * (double)(train.n / (size_t)config_labelled(&c)) / 60e3;
     set_free(&train);
     set_free(&valid);
     return minutes;

@@ -28,26 +28,33 @@ static Rng key_of(const Trainer *t, uint32_t stream) {
 }
 
 Augment trainer_augment(const Trainer *t) {
-    return (Augment){ t->cfg.pad, t->cfg.flip, (real)t->cfg.sigma };
+    return (Augment){ .pad = t->cfg.pad, .flip = t->cfg.flip, .noise = (real)t->cfg.sigma };
+}
+
+// StepInput.first is p(x)'s.
+static int labels_from(const Trainer *t) { return t->labels.first - t->px.first; }
+
+Augment trainer_augment_labels(const Trainer *t) {
+    Augment a = trainer_augment(t);
+    a.from = labels_from(t);
+    return a;
 }
 
 void gather_batches(Trainer *t) {
     Backend *be = &t->dev->be;
-    const int B = t->cfg.batch, n = t->rows;                // all ranks pick the same
     const Augment noisy = trainer_augment(t), clean = { 0 };
     const TrainBatch *label = t->labelled, *px = t->px_real;
-    const int *mine = t->index + t->first;
 
-    be->pick(t->dev, t->data.n, B, key_of(t, RNG_EPOCH), t->state, t->index);
-    be->batch(t->dev, &t->data, mine, n, noisy, key_of(t, RNG_AUGMENT), t->state, label->x,
-              label->y);
-    if (t->cfg.px == PX_CLEAN)                              // the same images, not augmented
-        be->batch(t->dev, &t->data, mine, n, clean, key_of(t, RNG_AUGMENT2), t->state, px->x,
-                  px->y);
+    be->pick(t->dev, t->data.n, t->labels.images, key_of(t, RNG_EPOCH), t->state, t->index);
+    be->batch(t->dev, &t->data, t->index + t->labels.first, t->labels.rows,
+              trainer_augment_labels(t), key_of(t, RNG_AUGMENT), t->state, label->x, label->y);
+    if (t->cfg.px == PX_CLEAN)                              // the first of them, not augmented
+        be->batch(t->dev, &t->data, t->index + t->px.first, t->px.rows, clean,
+                  key_of(t, RNG_AUGMENT2), t->state, px->x, px->y);
     if (t->cfg.px == PX_INDEPENDENT) {                      // others
-        be->pick(t->dev, t->data.n, B, key_of(t, RNG_EPOCH2), t->state, t->px_index);
-        be->batch(t->dev, &t->data, t->px_index + t->first, n, noisy, key_of(t, RNG_AUGMENT2),
-                  t->state, px->x, px->y);
+        be->pick(t->dev, t->data.n, t->px.images, key_of(t, RNG_EPOCH2), t->state, t->px_index);
+        be->batch(t->dev, &t->data, t->px_index + t->px.first, t->px.rows, noisy,
+                  key_of(t, RNG_AUGMENT2), t->state, px->x, px->y);
     }
 }
 
@@ -63,7 +70,7 @@ void run_chains(Trainer *t) {
 }
 
 void share_chains(Trainer *t) {
-    const size_t n = (size_t)t->rows * tensor_len(&t->net.act[0]);
+    const size_t n = (size_t)t->px.rows * tensor_len(&t->net.act[0]);
     comm_collect(t->comm, t->dev, t->sampled->x, t->chains, n);
 }
 
@@ -71,7 +78,8 @@ void attack_labelled(Trainer *t) {
     const Config *c = &t->cfg;
     Backend *be = &t->dev->be;
     const AttackPlan plan = { .l2 = c->adversarial == ATTACK_L2, .steps = c->attack_steps };
-    const Attack ball = attack_ball(&plan, c->attack_radius);
+    Attack ball = attack_ball(&plan, c->attack_radius);
+    ball.from = labels_from(t);
     const TrainBatch *b = t->labelled;
     Tensor x = t->attack_pass.act[0];
     x.p = b->x;
@@ -87,7 +95,8 @@ void attack_labelled(Trainer *t) {
 // The last one's completes the gradient of this rank.
 static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
     const TrainBatch *b = &t->batch[i];
-    const real mean = 1 / (real)t->cfg.batch;
+    const int ranks = b->share.images / b->share.rows;
+    const real mean = 1 / (real)(p->batch * ranks);
     pass_forward(p, b->x);
     if (t->length.most && row != UNREAD && (i == t->watch.px || i == t->watch.sampled))
         chain_length_keep(&t->length, i == t->watch.sampled, pass_logits(p));
@@ -121,7 +130,7 @@ void sam_gradients(Trainer *t) {
     be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)radius, t->sam_keep);
     net_changed(&t->net);
     net_zero_grad(&t->net);
-    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, &t->sam_pass, UNREAD);
+    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, t->batch[i].sam_pass, UNREAD);
     comm_wait(t->comm, t->dev);
     be->copy(t->dev, t->net.w, t->sam_keep, t->net.n_w * sizeof(real));
 }
@@ -129,7 +138,7 @@ void sam_gradients(Trainer *t) {
 void check_step(Trainer *t) {
     Backend *be = &t->dev->be;
     Watch w = t->watch;
-    if (few_images(t)) w.n = t->sam_rows * comm_size(t->comm);
+    for (int i = 0; i < w.n_batch && few_images(t); i++) w.n[i] = t->sam_rows * comm_size(t->comm);
     be->check_finite(t->dev, t->net.n_w, t->net.dw, t->state);
     be->watch(t->dev, &w, t->sums, t->state, t->ring);
 }
@@ -195,7 +204,7 @@ void trainer_advance(Trainer *t) {
     const StepInput in = { .step = (uint32_t)t->step,
                            .drawn = t->replay.drawn,
                            .lr = (real)learning_rate(t),
-                           .first = (uint32_t)t->first,
+                           .first = (uint32_t)t->px.first,
                            .auroc = (real)t->length.auroc,
                            .chain_steps = t->chain.steps };
     t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);

@@ -11,11 +11,16 @@
 
 enum { N_RING = 1024 };
 
+typedef struct {                  // images of a step, divided among the ranks
+    int images, rows, first;      // of all; this rank's are first .. first + rows - 1
+} Share;
+
 typedef struct {                  // one batch of images that goes through the net
+    Share  share;
     real  *x;                     // on the device: [rows][dim]
     int   *y;                     // labels, or NULL where no term reads them
     Energy e;                     // its terms of the loss, added up
-    Pass  *pass;
+    Pass  *pass, *sam_pass;
 } TrainBatch;
 
 typedef struct {                  // a step's device work, where the device can record it
@@ -28,7 +33,7 @@ typedef struct {
     Config   cfg;
     Dev     *dev;
     Comm    *comm;                // the ranks that train together; NULL: this process alone
-    int      rows, first;         // this rank's part of a batch: rows first .. first + rows - 1
+    Share    px, labels;          // the images of p(x) and its chains; those with labels
     Net      net;
     Optim    optim;
     Schedule schedule;
@@ -37,9 +42,10 @@ typedef struct {
     Replay   replay;
     Chain    chain;
     ChainLength length;           // what may make chain.steps grow
-    // modes of the net; only real_pass and few_real always update the running statistics. few_*: of
-    // sam_rows images
-    Pass     real_pass, sampled_pass, chain_pass, attack_pass, sam_pass, few_real, few_sampled;
+    // modes of the net; only label_pass, px_pass and few_real always update the running statistics.
+    // few_*: of sam_rows images. px_pass and sam_px: where --labelled is not --batch
+    Pass     label_pass, px_pass, sampled_pass, chain_pass, attack_pass, sam_pass, sam_px, few_real,
+             few_sampled;
     void    *mem;                 // which these passes share
     size_t   mem_bytes;
     TrainBatch batch[MAX_BATCHES];
@@ -84,7 +90,8 @@ void trainer_close(Trainer *t);
 // failure, trainer_state a divergence.
 void trainer_advance(Trainer *t);
 
-Augment trainer_augment(const Trainer *t);          // of the labelled batch
+Augment trainer_augment(const Trainer *t);          // of real images
+Augment trainer_augment_labels(const Trainer *t);   // the same, of the labelled batch
 void trainer_chain_steps(Trainer *t, int steps);     // from the next step on
 // The sam_boost to continue with after climb fell below its limit: SAM begins, or its radius
 // doubles, up to 4 times --sam. Without SAM nothing changes.

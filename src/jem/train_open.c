@@ -33,8 +33,7 @@ static void objective(Trainer *t) {
         *s = c->conditional ? (Energy){ .a = diff, .b = pxy, .c = penalty, .d = bce }
                             : (Energy){ .a = diff + pxy, .c = penalty, .d = bce };
     }
-    t->watch = (Watch){ .n = c->batch,
-                        .n_batch = generative ? sampled_at + 1 : 1,
+    t->watch = (Watch){ .n_batch = generative ? sampled_at + 1 : 1,
                         .label = 0,
                         .px = generative ? real_at : -1,
                         .sampled = sampled_at,
@@ -51,26 +50,31 @@ static void objective(Trainer *t) {
     t->sampled = generative ? &t->batch[sampled_at] : NULL;
     for (int i = 0; i < t->watch.n_batch; i++) {
         if (c->px_margin > 0) reverse_px(&t->batch[i].e, i ? 0 : pyx, t->state);
-        t->watch.e[i] = t->batch[i].e;
-        t->batch[i].pass = i == sampled_at ? &t->sampled_pass : &t->real_pass;
+        TrainBatch *b = &t->batch[i];
+        const int other = i && t->px.rows != t->labels.rows;
+        b->share = i ? t->px : t->labels;
+        b->pass = i == sampled_at ? &t->sampled_pass : other ? &t->px_pass : &t->label_pass;
+        b->sam_pass = other ? &t->sam_px : &t->sam_pass;
+        t->watch.e[i] = b->e;
+        t->watch.n[i] = b->share.images;
     }
 }
 
 static int open_batches(Trainer *t, Err *err) {
     Dev *dev = t->dev;
     const size_t B = (size_t)t->cfg.batch, dim = (size_t)(t->data.c * t->data.side * t->data.side);
-    const size_t rows = (size_t)t->rows;
     for (int i = 0; i < t->watch.n_batch; i++) {
         TrainBatch *b = &t->batch[i];
+        const size_t rows = (size_t)b->share.rows;
         b->x = dev->be.alloc(dev, rows * dim * sizeof(real), "a batch");
         const int labels = b == t->labelled || b->e.b != 0;     // a term reads them
         if (labels && b != t->sampled) b->y = dev->be.alloc(dev, rows * sizeof(int), "labels");
-        if (t->cfg.conditional && b == t->sampled) b->y = t->replay.y + t->first;
+        if (t->cfg.conditional && b == t->sampled) b->y = t->replay.y + t->px.first;
     }
     if (has_chains(t))
         t->chains =
             t->comm ? dev->be.alloc(dev, B * dim * sizeof(real), "finished chains") : t->sampled->x;
-    t->index = dev->be.alloc(dev, B * sizeof(int), "a batch");
+    t->index = dev->be.alloc(dev, (size_t)t->labels.images * sizeof(int), "a batch");
     t->px_index = dev->be.alloc(dev, B * sizeof(int), "a batch");
     t->sums = dev->be.alloc(dev, N_SUMS * N_SUM * sizeof(real), "sums");
     t->ring = dev->be.alloc(dev, N_RING * N_ROW * sizeof(real), "the log");
@@ -84,18 +88,21 @@ static int open_batches(Trainer *t, Err *err) {
 
 // The passes share their memory, as one follows the other.
 static int open_passes(Trainer *t, Err *err) {
-    const int B = t->rows, few = t->sam_rows, all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0,
-              chains = has_chains(t), sam = t->cfg.sam > 0,
+    const int L = t->labels.rows, B = t->px.rows, few = t->sam_rows,
+              all = t->cfg.bn_stats == BN_ALL ? STATS_UPDATE : 0, chains = has_chains(t),
+              sam = t->cfg.sam > 0, own = chains && L != B,
               attack = t->cfg.adversarial != ATTACK_NONE;
     const struct {
         Pass *pass;
         int wanted, rows, mode;
     } passes[] = {
-        { &t->real_pass, 1, B, MODE_TRAIN },
+        { &t->label_pass, 1, L, MODE_TRAIN },
+        { &t->px_pass, own && t->px_real != t->labelled, B, MODE_TRAIN },
         { &t->sampled_pass, chains, B, WANT_DW | all },
         { &t->chain_pass, chains, B, MODE_SAMPLE | all },
-        { &t->attack_pass, attack, B, MODE_SAMPLE },
-        { &t->sam_pass, sam, B, WANT_DW },
+        { &t->attack_pass, attack, L, MODE_SAMPLE },
+        { &t->sam_pass, sam, L, WANT_DW },
+        { &t->sam_px, sam && own, B, WANT_DW },
         { &t->few_real, few, few, MODE_TRAIN },
         { &t->few_sampled, few && chains, few, WANT_DW | all },
     };
@@ -110,7 +117,7 @@ static int open_passes(Trainer *t, Err *err) {
     Backend *be = &t->dev->be;
     if (sam) t->sam_keep = be->alloc(t->dev, t->net.n_w * sizeof(real), "weights before SAM");
     if (attack)
-        t->x0 = be->alloc(t->dev, (size_t)B * tensor_len(&t->net.act[0]) * sizeof(real),
+        t->x0 = be->alloc(t->dev, (size_t)L * tensor_len(&t->net.act[0]) * sizeof(real),
                           "images before an attack");
     t->mem = be->alloc(t->dev, t->mem_bytes, "activations and their gradients");
     if (dev_check(t->dev, err)) return -1;
@@ -136,12 +143,13 @@ static int place_drops(Schedule *s, const char *text, uint64_t per_epoch, Err *e
 
 static int open_schedule(Trainer *t, Err *err) {
     const Config *c = &t->cfg;
-    t->per_epoch = (uint64_t)(t->data.n / c->batch);
+    t->per_epoch = (uint64_t)(t->data.n / t->labels.images);
     if (!t->per_epoch)
         return err_set(err, ERR_ARG,
                        "found %d training image%s, fewer than a batch of %d: expected a smaller "
-                       "--batch",
-                       t->data.n, plural(t->data.n), c->batch);
+                       "--%s",
+                       t->data.n, plural(t->data.n), t->labels.images,
+                       t->labels.images > c->batch ? "labelled" : "batch");
     const double steps = c->iterations > 0 ? c->iterations : c->epochs * (double)t->per_epoch;
     if (!(steps < 4e9))
         return err_set(err, ERR_ARG, "%.0f steps: a run can have at most 4e9", steps);
@@ -160,23 +168,24 @@ static int open_schedule(Trainer *t, Err *err) {
 }
 
 // A rank's share of the images that an option gives: a batch of their own to the norms.
-static int share_images(const Trainer *t, const char *option, int images, int *share, Err *err) {
-    const int n = comm_size(t->comm);
-    *share = images / n;
-    if (*share * n != images)
+static int share_images(const Trainer *t, const char *option, int images, Share *s, Err *err) {
+    const int n = comm_size(t->comm), rows = images / n;
+    *s = (Share){ images, rows, rows * comm_rank(t->comm) };
+    if (rows * n != images)
         return err_set(err, ERR_ARG, "%s = %d: %d ranks must divide it", option, images, n);
-    if (*share != 1 || t->cfg.norm != NORM_BATCH || t->cfg.sync_bn) return 0;
+    if (rows != 1 || t->cfg.norm != NORM_BATCH || t->cfg.sync_bn) return 0;
     err_set(err, ERR_ARG, "%s = %d: batch normalisation needs 2 images", option, images);
     return n > 1 ? err_append(err, " per rank, found %d ranks", n) : -1;
 }
 
 static int divide_batch(Trainer *t, Err *err) {
     const Config *c = &t->cfg;
-    if (share_images(t, "batch", c->batch, &t->rows, err) ||
-        share_images(t, "sam-images", c->sam > 0 ? c->sam_images : 0, &t->sam_rows, err))
+    Share few;
+    if (share_images(t, "batch", c->batch, &t->px, err) ||
+        share_images(t, "labelled", config_labelled(c), &t->labels, err) ||
+        share_images(t, "sam-images", c->sam > 0 ? c->sam_images : 0, &few, err))
         return -1;
-    t->first = t->rows * comm_rank(t->comm);
-    if (t->sam_rows == t->rows) t->sam_rows = 0;
+    t->sam_rows = few.images < t->labels.images ? few.rows : 0;
     return 0;
 }
 
@@ -217,10 +226,10 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
          replay_open(&t->replay, &t->starts, c, t->seed, train->classes, empty, err) ||
          stopped(dev->events, err)))
         return -1;
-    if (has_chains(t) && chain_length_open(&t->length, dev, c, t->rows, train->classes, err))
+    if (has_chains(t) && chain_length_open(&t->length, dev, c, t->px.rows, train->classes, err))
         return -1;
-    t->replay.first = t->first;
-    t->replay.rows = t->rows;
+    t->replay.first = t->px.first;
+    t->replay.rows = t->px.rows;
     if (open_batches(t, err) || open_passes(t, err) || optim_open(&t->optim, &t->net, err))
         return -1;
     return dev_check(dev, err);
@@ -230,9 +239,10 @@ void trainer_close(Trainer *t) {
     Dev *dev = t->dev;
     if (!dev) return;
     trainer_forget(t);
-    enum { N = 7 };
-    Pass *passes[N] = { &t->chain_pass, &t->real_pass, &t->sampled_pass, &t->sam_pass,
-                        &t->attack_pass, &t->few_real, &t->few_sampled };
+    enum { N = 9 };
+    Pass *passes[N] = { &t->chain_pass,   &t->label_pass, &t->px_pass,
+                        &t->sampled_pass, &t->sam_pass,   &t->sam_px,
+                        &t->attack_pass,  &t->few_real,   &t->few_sampled };
     for (int i = 0; i < N; i++) pass_close(passes[i]);
     if (t->comm) dev->be.free(dev, t->chains);
     for (int i = 0; i < MAX_BATCHES; i++) {

@@ -70,7 +70,8 @@ static void show_progress(TrainRun *r) {
         n += snprintf(r->text + n, sizeof r->text - (size_t)n, "  FID %.1f", r->fid_value);
     if (r->comm && r->t.step > r->shown)
         snprintf(r->text + n, sizeof r->text - (size_t)n, "  %.0f images/s on %d rank%s",
-                 (double)(r->t.step - r->shown) * r->cfg.batch / (now_seconds() - r->shown_at),
+                 (double)(r->t.step - r->shown) * r->t.labels.images /
+                     (now_seconds() - r->shown_at),
                  r->comm->size, plural(r->comm->size));
     r->ev->progress(r->ev->ctx, r->shown, r->t.step, r->total, "it", r->text);
 }

@@ -14,19 +14,19 @@
 static void average_statistics(TrainRun *r) {
     enum { BATCHES = 50 };
     Trainer *t = &r->t;
-    Pass *p = &t->real_pass;
+    Pass *p = &t->label_pass;
     const size_t bytes = t->net.n_state * sizeof(real);
     const uint64_t batches = t->net.batches;
     for (int k = 0; k < BATCHES && bytes; k++) {
         const StepInput in = { .step = (uint32_t)(t->step + (uint64_t)k),
-                               .first = (uint32_t)t->first };
+                               .first = (uint32_t)t->px.first };
         const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
         t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
-        t->dev->be.pick(t->dev, t->data.n, t->cfg.batch, key, t->state, t->index);
-        t->dev->be.batch(t->dev, &t->data, t->index + t->first, t->rows, trainer_augment(t), key,
-                         t->state, t->batch[0].x, NULL);
+        t->dev->be.pick(t->dev, t->data.n, t->labels.images, key, t->state, t->index);
+        t->dev->be.batch(t->dev, &t->data, t->index + t->labels.first, t->labels.rows,
+                         trainer_augment_labels(t), key, t->state, t->labelled->x, NULL);
         for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
-        pass_forward(p, t->batch[0].x);
+        pass_forward(p, t->labelled->x);
     }
     for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = t->net.momentum;
     comm_reduce(t->comm, t->dev, t->net.state, t->net.n_state, REDUCE_MEAN);

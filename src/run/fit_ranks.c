@@ -144,7 +144,8 @@ int run_ranks_alike(TrainRun *r, int rc, Err *err) {
 void run_introduce_ranks(const TrainRun *r) {
     if (!r->comm) return;
     run_say(r, "%d rank%s, %d image%s of each batch per rank; sums by %s", r->comm->size,
-            plural(r->comm->size), r->t.rows, plural(r->t.rows), r->dev.linked ? "NCCL" : "MPI");
+            plural(r->comm->size), r->t.px.rows, plural(r->t.px.rows),
+            r->dev.linked ? "NCCL" : "MPI");
 }
 
 // A failure to communicate leaves everything at the last checkpoint.
