@@ -316,5 +316,13 @@ check "and it is said what that means" grep -q 'of the last .* steps f(x) - f(x_
 check "a classifier has no chains to be behind" \
     eval 'gives 0 "alone: 20 steps" $tiny --px none --px-margin 0.1 --iterations 20 --out alone && ! grep -q "exceeded --px-margin" err out'
 
+# ---- a classifier first (25 steps are an epoch)
+late="--px-from 0.5 --px-margin 0.1 --climb-limit 0.1 --ema 0.9 --warmup 5 --conv direct"
+# shellcheck disable=SC2086
+check "p(x) can begin late" gives 0 'p(x) begins with step 40' $tiny $late --iterations 80 --out late
+check "nothing is said about a margin before" eval '! grep -q "of the last 25 steps f(x) - f(x_q) exceeded" err out'
+check "the best model is one with p(x)" grep -qE '"best_step": (50|75|80),' late/run.json
+check "there is no picture before" [ "$(cd late/samples && echo *)" = "step-0000050.png step-0000075.png step-0000080.png" ]
+
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ]

@@ -410,6 +410,10 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("active = 10001\n", "active = 10001: expected 0, or from batch = 64 to buffer = 10000");
     unfit("active = 1000\nreinit = 0\n", "active = 1000: expected reinit above 0");
     unfit("px = none\nstart-real = 0.5\n", "start-real = 0.5 without chains");
+    unfit("px = none\npx-from = 0.1\n", "px-from = 0.1 without p(x): expected px other than none");
+    unfit("pyx-weight = 0\npx-from = 0.1\n", "px-from = 0.1: expected pyx-weight above 0");
+    unfit("labelled = 63\n", "labelled = 63: expected at least batch = 64, or 0");
+    unfit("labelled = 129\nranks = 2\n", "ranks = 2: they must divide the batch of 129");
     unfit("buffer = 32\n", "64 different");
     unfit("adversarial = linf\n", "attack-radius");
     unfit("attack-radius = 0.5\n", "adversarial = linf or l2");

@@ -646,7 +646,7 @@ static void chains_and_attacks_agree(void **state) {
             StepState *now = now_on(&t, i, (StepState){ .in.step = 9 });
             const Move m = { 3, (real)0.2, mode & 1 ? (real)INFINITY : (real)0.5,
                              mode & 2 ? (real)0.1 : 0, mode & 1 };
-            const Attack a = { mode & 1, (real)0.3, (real)0.2 };
+            const Attack a = { .l2 = mode & 1, .radius = (real)0.3, .step = (real)0.2 };
             dev->be.langevin(dev, &x[i], &g[i], m, key, now);
             dev->be.attack_start(dev, &x1[i], x[i].p, a, key, now);
             dev->be.attack_move(dev, &x1[i], &g[i], x[i].p, a);
@@ -1046,10 +1046,11 @@ static real *trainer_end(Trainer *t, Dev *dev, size_t *n) {
     return w;
 }
 
-// Six steps, of which the last four are recorded and replayed, against six that are not.
+// Ten steps, most of which are recorded and replayed, against ten that are not. With labelled,
+// p(x) begins after five.
 static void recorded_steps(Precision precision, const char *model, double sam, int sam_images,
                            int labelled) {
-    enum { STEPS = 6 };
+    enum { STEPS = 10 };
     real *w[2];
     uint64_t batches[2];
     size_t n = 0;
@@ -1061,7 +1062,8 @@ static void recorded_steps(Precision precision, const char *model, double sam, i
         const DevOpts o = { .precision = precision, .deterministic = 1, .tuning = tuning };
         config_defaults(&c);
         strcpy(c.model, model);
-        c.steps = 2, c.sam = sam, c.sam_images = sam_images, c.labelled = labelled;
+        c.steps = 2, c.sam = sam, c.sam_images = sam_images;
+        c.iterations = STEPS, c.labelled = labelled, c.px_from = labelled ? 0.5 : 0;
         trainer_start(&t, &dev, &o, !i, &c);
         for (int k = 0; k < STEPS; k++) trainer_advance(&t);
         OK(dev_check(&dev, err));

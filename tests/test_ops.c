@@ -398,7 +398,9 @@ static void attacks_stay_in_their_ball_and_box(void **state) {
     open_device(&dev, "ref");
     real x0[N * D], x[N * D], g[N * D];
     for (int l2 = 0; l2 < 2; l2++) {
-        const Attack a = { l2, (real)(l2 ? 0.9 : 0.06), (real)(l2 ? 0.5 : 0.05) };
+        const Attack a = { .l2 = l2,
+                           .radius = (real)(l2 ? 0.9 : 0.06),
+                           .step = (real)(l2 ? 0.5 : 0.05) };
         fill_random(x0, N * D, 50, -1, 1);
         Tensor tx = { N, 3, 4, 4, x }, tg = { N, 3, 4, 4, g };
         dev.be.attack_start(&dev, &tx, x0, a, (Rng){ .seed = 3 }, NULL);
@@ -421,7 +423,7 @@ static void attacks_stay_in_their_ball_and_box(void **state) {
     }
     real v = (real)0.3, d = -2, from = (real)0.3;           // one step down a slope: sign, not size
     Tensor tv = { 1, 1, 1, 1, &v }, td = { 1, 1, 1, 1, &d };
-    dev.be.attack_move(&dev, &tv, &td, &from, (Attack){ 0, (real)0.1, (real)0.02 });
+    dev.be.attack_move(&dev, &tv, &td, &from, (Attack){ .radius = (real)0.1, .step = (real)0.02 });
     assert_close(v, 0.28, 1e-6);
     dev_close(&dev);
 }
@@ -556,6 +558,31 @@ static void the_mean_of_climb_begins_with_its_first_value(void **state) {
     dev_close(&t.dev);
 }
 
+// Cross-entropy and climb are not compared with what they were before p(x) began.
+static void a_late_start_of_px_begins_the_means_anew(void **state) {
+    (void)state;
+    Watched t;
+    watch_climb_of_a_quarter(&t, 300, 0);
+    t.w.ce_limit = 1;
+    t.now.in.px_began = 300, t.now.ce = t.now.ce_low = (real)0.2;
+    watch_step_of(&t);
+    assert_true(t.now.climb == (real)0.25 && t.now.ce == 2 && t.now.ce_low == 2);
+    t.now.in.step = 301, t.sums[SUM_ZY] = -99;                  // now 102
+    watch_step_of(&t);
+    assert_true(t.now.ce_low == t.now.ce && t.now.halt == HALT_NO);
+    assert_close(t.now.ce, 0.98 * 2 + 0.02 * 102, 1e-5);
+    t.now.in.step = 300 + 99, t.now.climb = (real)0.3;
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_NO);
+    t.now.in.step = 300 + 100;
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_CLIMB);
+    t.now.halt = HALT_NO, t.now.climb = 1, t.now.in.step = 300 + 500, t.now.ce_low = t.now.ce - 1;
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_CE);
+    dev_close(&t.dev);
+}
+
 static void climb_below_its_limit_halts(void **state) {
     (void)state;
     const struct {
@@ -678,6 +705,7 @@ int main(void) {
         cmocka_unit_test(a_gap_beyond_its_limit_halts),
         cmocka_unit_test(a_classifier_that_forgets_halts),
         cmocka_unit_test(the_mean_of_climb_begins_with_its_first_value),
+        cmocka_unit_test(a_late_start_of_px_begins_the_means_anew),
         cmocka_unit_test(climb_below_its_limit_halts),
         cmocka_unit_test(climb_that_is_no_number_halts),
         cmocka_unit_test(without_chains_there_is_no_climb),

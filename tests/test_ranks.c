@@ -173,7 +173,9 @@ static void expect_equal(const char *text, int ranks) {
 static void ranks_train_as_one_does_without_norm(void **state) {
     (void)state;
     expect_equal("norm = none\noptimizer = adam\nlr = 1e-3\n", 2);
-    expect_equal("norm = none\noptimizer = adam\nlr = 1e-3\npx = independent\nema = 0.9\n", 4);
+    expect_equal("norm = none\noptimizer = adam\nlr = 1e-3\npx = independent\nema = 0.9\n"
+                 "px-from = 0.2\n",
+                 4);
 }
 
 static void ranks_train_as_one_does_with_sync_bn(void **state) {

@@ -920,28 +920,60 @@ static void sam_begins_at_its_share_of_the_run(void **state) {
     assert_true(memcmp(rows[0][1], rows[2][1], sizeof rows[0][1]) != 0);
 }
 
-static void stronger_sam_survives_a_checkpoint(void **state) {
+// Before it the run is that of a classifier, and the buffer waits.
+static void px_begins_at_its_share_of_the_run(void **state) {
     (void)state;
+    enum { STEPS = 6, BEFORE = 3 };
+    Dev dev;
+    Trainer t[2];
+    Set set;
+    real w[2][64], row[2][N_ROW], x[2][DIM];
+    Config c = tiny_run(&set);
+    c.iterations = STEPS, c.steps = 2;
+    OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
+    for (int i = 0; i < 2; i++) {
+        Config one = c;
+        if (i) one.px = PX_NONE;
+        else one.px = PX_SHARED, one.px_from = 0.5;             // whose terms share a batch
+        OK(trainer_open(&t[i], &dev, NULL, &one, &set, 0, err));
+    }
+    dev.be.copy_out(&dev, x[0], t[0].replay.x, sizeof x[0]);
+    for (int k = 0; k < STEPS; k++) {
+        for (int i = 0; i < 2; i++) {
+            trainer_advance(&t[i]);
+            trainer_rows(&t[i], (uint64_t)k, 1, row[i]);
+            dev.be.copy_out(&dev, w[i], t[i].net.w, sizeof w[i]);
+        }
+        assert_int_equal(t[0].px_on, k >= BEFORE);
+        assert_true((memcmp(w[0], w[1], sizeof w[0]) == 0) == (k < BEFORE));
+        assert_true((row[0][ROW_CLIMB] == 0) == (k < BEFORE));
+        if (k < BEFORE) assert_memory_equal(row[0], row[1], 8 * sizeof row[0][0]);
+    }
+    assert_true(t[0].px_began == BEFORE && t[0].replay.drawn >= (uint32_t)c.buffer);
+    for (int i = 0; i < 2; i++) trainer_close(&t[i]);
+    dev_close(&dev);
+    set_free(&set);
+}
+
+// Six steps, of which the second trainer takes over the last three from a checkpoint.
+static void resume_in_the_middle(const Config *c, const Set *set, double boost) {
     char path[] = "/tmp/jempp_train_XXXXXX";
     const int made = mkstemp(path);
     assert_true(made >= 0);
     close(made);
     Dev dev;
     Trainer t[2];
-    Set set;
     Snapshot file = { 0 };
     RunState run = { .lr_scale = 1, .best_accuracy = -1 }, read;
     real w[2][64];
-    Config c = tiny_run(&set);
-    c.iterations = 6, c.sam = 0.5, c.sam_from = 1;
     OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
-    for (int i = 0; i < 2; i++) OK(trainer_open(&t[i], &dev, NULL, &c, &set, i, err));
-    t[0].sam_boost = 2;
+    for (int i = 0; i < 2; i++) OK(trainer_open(&t[i], &dev, NULL, c, set, i, err));
+    t[0].sam_boost = boost;
     for (int i = 0; i < 3; i++) trainer_advance(&t[0]);
     OK(ckpt_take(&file, &t[0], &run, path, NULL, err));
     OK(snapshot_write(&file, err));
     OK(ckpt_load(&t[1], &read, path, err));
-    assert_true(t[1].sam_boost == 2);
+    assert_true(t[1].sam_boost == boost && t[1].px_began == t[0].px_began);
     assert_true(trainer_state(&t[1]).climb == trainer_state(&t[0]).climb);
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < 3; k++) trainer_advance(&t[i]);
@@ -951,8 +983,29 @@ static void stronger_sam_survives_a_checkpoint(void **state) {
     assert_memory_equal(w[0], w[1], sizeof w[0]);
     snapshot_free(&file, &dev);
     dev_close(&dev);
-    set_free(&set);
     remove(path);
+}
+
+static void stronger_sam_survives_a_checkpoint(void **state) {
+    (void)state;
+    Set set;
+    Config c = tiny_run(&set);
+    c.iterations = 6, c.sam = 0.5, c.sam_from = 1;
+    resume_in_the_middle(&c, &set, 2);
+    set_free(&set);
+}
+
+static void a_late_start_of_px_survives_a_checkpoint(void **state) {
+    (void)state;
+    static const double from[] = { 0.3, 0.6 };                 // before and after the checkpoint
+    Set set;
+    Config c = tiny_run(&set);
+    c.iterations = 6, c.warmup = 3;
+    for (int i = 0; i < 2; i++) {
+        c.px_from = from[i];
+        resume_in_the_middle(&c, &set, 0);
+    }
+    set_free(&set);
 }
 
 // Six steps with sam_boost from the first on; row i + 1 shows what step i learnt.
@@ -1090,6 +1143,8 @@ int main(void) {
         cmocka_unit_test(a_boost_begins_sam_and_multiplies_its_radius),
         cmocka_unit_test(sam_becomes_stronger_up_to_four_times),
         cmocka_unit_test(stronger_sam_survives_a_checkpoint),
+        cmocka_unit_test(px_begins_at_its_share_of_the_run),
+        cmocka_unit_test(a_late_start_of_px_survives_a_checkpoint),
         cmocka_unit_test(all_images_or_some_choose_the_direction),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),
         cmocka_unit_test(small_images_and_large_batches_can_be_timed),

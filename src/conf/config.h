@@ -58,7 +58,7 @@ typedef struct {
     // objective
     PxRule px;
     PxLoss px_loss;
-    double px_weight, pyx_weight, pxy_weight, penalty, px_margin;
+    double px_weight, pyx_weight, pxy_weight, penalty, px_margin, px_from;
     double sigma;                   // noise on real images
     int    pad, flip;
     BnRule bn_stats;

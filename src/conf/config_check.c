@@ -24,6 +24,9 @@ static int check_no_chains(const Config *c, Err *err) {
     if (c->steps_max)
         return err_set(err, ERR_ARG, "steps-max = %d without chains: expected px other than none",
                        c->steps_max);
+    if (c->px_from > 0)
+        return err_set(err, ERR_ARG, "px-from = %g without p(x): expected px other than none",
+                       c->px_from);
     if (c->start_real > 0)
         return err_set(err, ERR_ARG, "start-real = %g without chains: expected px other than none",
                        c->start_real);
@@ -98,6 +101,10 @@ static int check_objective(const Config *c, Err *err) {
         return err_set(err, ERR_ARG,
                        "px-margin = %g with px-loss = bce: expected 0, because bce needs no margin",
                        c->px_margin);
+    if (c->px_from > 0 && c->pyx_weight <= 0)
+        return err_set(err, ERR_ARG,
+                       "px-from = %g: expected pyx-weight above 0, or nothing is learnt before",
+                       c->px_from);
     if (check_sam(c, err)) return -1;
     if (c->adversarial == ATTACK_NONE && c->attack_radius > 0)
         return err_set(err, ERR_ARG,

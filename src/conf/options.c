@@ -162,6 +162,9 @@ const OptRow config_rows[] = {
       "loss of p(x): f(x_q) - f(x), or the binary cross-entropy (BCE) of classifying images as "
       "real (x) or sampled (x_q) by f, which replaces a preset's --px-margin and "
       "--climb-limit by 0" },
+    { "px-from", T_NUM, AT(px_from), "0", 0, 1, NULL, TRAIN | MAY_CHANGE, "objective",
+      "start of p(x), as a fraction of the run; before it the network is trained as a classifier "
+      "alone, whose steps take much less time" },
     { "px-weight", T_NUM, AT(px_weight), "1", 0, 1000, NULL, TRAIN, "objective",
       "weight of log p(x)" },
     { "pyx-weight", T_NUM, AT(pyx_weight), "1", 0, 1000, NULL, TRAIN, "objective",

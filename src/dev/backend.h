@@ -97,6 +97,7 @@ typedef struct {                      // an adversary's reach, in units of x: tw
 
 typedef struct {                      // what the host sets before each step
     uint32_t step, drawn;             // this step's number; chain starts used so far
+    uint32_t px_began;                // the first step with p(x)
     real     lr;
     uint32_t first;                   // the whole batch's row that is this rank's first
     real     auroc;                   // for the log: of f between real and sampled images so far

@@ -33,6 +33,8 @@ RNG_FN int climb_below(const Watch *o, const StepState *now, double above) {
 // The first step that may halt by climb: by then the first value, of a network that has learnt
 // nothing yet, has a weight of 0.98^100 = 0.13 in the mean.
 enum { CLIMB_FROM = 100 };
+// Where p(x) begins late (--px-from) the classifier gets worse in that many steps.
+enum { CE_FROM = 500 };
 
 RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *ring) {
     const int real_at = o->px < 0 ? o->label : o->px;
@@ -49,18 +51,22 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
     const double fx = (double)sums[real_at * N_SUM + SUM_LSE] / o->n[real_at];
     const double fxq =
         o->sampled < 0 ? 0 : (double)sums[o->sampled * N_SUM + SUM_LSE] / o->n[o->sampled];
-    if (o->sampled >= 0 && now->in.step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
-    now->ce = now->in.step ? watch_mean(now->ce, ce) : (real)ce;
-    if (!now->in.step || now->ce < now->ce_low) now->ce_low = now->ce;
+    const uint32_t px_step = now->in.step - now->in.px_began;
+    const int chains = o->sampled >= 0, late = chains && now->in.px_began;
+    const int begins = !now->in.step || (late && !px_step);
+    if (chains && px_step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
+    now->ce = begins ? (real)ce : watch_mean(now->ce, ce);
+    if (begins || now->ce < now->ce_low || (late && px_step < CE_FROM))
+        now->ce_low = now->ce;
     const double climb = watch_climb(o, sums);
-    if (o->sampled >= 0) now->climb = now->in.step ? watch_mean(now->climb, climb) : (real)climb;
+    if (chains) now->climb = px_step ? watch_mean(now->climb, climb) : (real)climb;
     // written so that NaN does not pass
-    now->over_margin = o->sampled >= 0 && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
+    now->over_margin = chains && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
     if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
     if (!now->halt && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
     if (!now->halt && o->ce_limit > 0 && !(now->ce - now->ce_low <= o->ce_limit))
         now->halt = HALT_CE;
-    if (!now->halt && now->in.step >= CLIMB_FROM && climb_below(o, now, 0)) now->halt = HALT_CLIMB;
+    if (!now->halt && px_step >= CLIMB_FROM && climb_below(o, now, 0)) now->halt = HALT_CLIMB;
     real *row = ring + (size_t)(now->in.step % (uint32_t)o->n_ring) * N_ROW;
     row[ROW_STEP] = (real)now->in.step;
     row[ROW_LR] = now->in.lr;

@@ -9,7 +9,7 @@ int attack_restarts(const AttackPlan *a) {
 Attack attack_ball(const AttackPlan *a, double radius) {
     double step = a->step > 0 ? a->step : 2.5 * radius / a->steps;
     if (a->method == METHOD_FGSM) step = radius;
-    return (Attack){ a->l2, (real)(2 * radius), (real)(2 * step) };
+    return (Attack){ .l2 = a->l2, .radius = (real)(2 * radius), .step = (real)(2 * step) };
 }
 
 void attack_gradient(Pass *p, real *x, const int *y, AttackLoss loss, real *sums) {

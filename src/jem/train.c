@@ -10,7 +10,7 @@
 
 void trainer_step(Trainer *t) {
     gather_batches(t);                                      // data set -> labelled, real images
-    if (has_chains(t)) {
+    if (px_active(t)) {
         replay_take(&t->replay, t->sampled->x, t->state);   // replay buffer or fresh starts -> x_0
         run_chains(t);                                      // PYLD: x_0 -> x_q
         share_chains(t);                                    // all ranks' x_q, on the way
@@ -20,7 +20,7 @@ void trainer_step(Trainer *t) {
     if (sam_active(t)) sam_gradients(t);                    // the same at the perturbed weights
     check_step(t);                                          // after a divergence nothing below acts
     optim_step(&t->optim, &t->net, t->state);
-    if (has_chains(t)) replay_store(&t->replay, t->chains, t->state);
+    if (px_active(t)) replay_store(&t->replay, t->chains, t->state);
 }
 
 static Rng key_of(const Trainer *t, uint32_t stream) {
@@ -48,6 +48,7 @@ void gather_batches(Trainer *t) {
     be->pick(t->dev, t->data.n, t->labels.images, key_of(t, RNG_EPOCH), t->state, t->index);
     be->batch(t->dev, &t->data, t->index + t->labels.first, t->labels.rows,
               trainer_augment_labels(t), key_of(t, RNG_AUGMENT), t->state, label->x, label->y);
+    if (!px_active(t)) return;
     if (t->cfg.px == PX_CLEAN)                              // the first of them, not augmented
         be->batch(t->dev, &t->data, t->index + t->px.first, t->px.rows, clean,
                   key_of(t, RNG_AUGMENT2), t->state, px->x, px->y);
@@ -91,18 +92,26 @@ void attack_labelled(Trainer *t) {
     }
 }
 
+static Energy classifier_alone(const Trainer *t) {
+    return (Energy){ .a = (real)t->cfg.pyx_weight, .b = -(real)t->cfg.pyx_weight };
+}
+
+// The first is the labelled one.
+static int n_batches(const Trainer *t) { return px_active(t) ? t->watch.n_batch : 1; }
+
 // Adds batch i's part of the loss's gradient by the weights, by pass p; its sums go to row `row`.
 // The last one's completes the gradient of this rank.
 static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
     const TrainBatch *b = &t->batch[i];
     const int ranks = b->share.images / b->share.rows;
+    const Energy e = px_active(t) ? b->e : classifier_alone(t);
     const real mean = 1 / (real)(p->batch * ranks);
     pass_forward(p, b->x);
     if (t->length.most && row != UNREAD && (i == t->watch.px || i == t->watch.sampled))
         chain_length_keep(&t->length, i == t->watch.sampled, pass_logits(p));
-    t->dev->be.head(t->dev, pass_logits(p), b->y, b->e, mean, pass_logits_grad(p),
+    t->dev->be.head(t->dev, pass_logits(p), b->y, e, mean, pass_logits_grad(p),
                     t->sums + row * N_SUM);
-    pass_backward_last(p, i == t->watch.n_batch - 1 ? t->comm : NULL);
+    pass_backward_last(p, i == n_batches(t) - 1 ? t->comm : NULL);
 }
 
 // With --sam-images, all that the first gradient has to give a sharpness-aware step is a direction.
@@ -116,7 +125,7 @@ static Pass *first_pass(Trainer *t, const TrainBatch *b) {
 // Each rank's running statistics moved by its own part of the batch; their mean is what all keep.
 void compute_gradients(Trainer *t) {
     net_zero_grad(&t->net);
-    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, first_pass(t, &t->batch[i]), i);
+    for (int i = 0; i < n_batches(t); i++) batch_gradient(t, i, first_pass(t, &t->batch[i]), i);
     comm_reduce(t->comm, t->dev, t->sums, N_SUMS * N_SUM, REDUCE_SUM);
     comm_reduce(t->comm, t->dev, t->net.state, t->net.n_state, REDUCE_MEAN);
     comm_wait(t->comm, t->dev);
@@ -130,7 +139,7 @@ void sam_gradients(Trainer *t) {
     be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)radius, t->sam_keep);
     net_changed(&t->net);
     net_zero_grad(&t->net);
-    for (int i = 0; i < t->watch.n_batch; i++) batch_gradient(t, i, t->batch[i].sam_pass, UNREAD);
+    for (int i = 0; i < n_batches(t); i++) batch_gradient(t, i, t->batch[i].sam_pass, UNREAD);
     comm_wait(t->comm, t->dev);
     be->copy(t->dev, t->net.w, t->sam_keep, t->net.n_w * sizeof(real));
 }
@@ -138,6 +147,7 @@ void sam_gradients(Trainer *t) {
 void check_step(Trainer *t) {
     Backend *be = &t->dev->be;
     Watch w = t->watch;
+    if (!px_active(t)) w.n_batch = 1, w.px = w.sampled = -1, w.e[0] = classifier_alone(t);
     for (int i = 0; i < w.n_batch && few_images(t); i++) w.n[i] = t->sam_rows * comm_size(t->comm);
     be->check_finite(t->dev, t->net.n_w, t->net.dw, t->state);
     be->watch(t->dev, &w, t->sums, t->state, t->ring);
@@ -146,7 +156,7 @@ void check_step(Trainer *t) {
 // ---- around the step -------------------------------------------------------------------------
 
 void trainer_forget(Trainer *t) {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 4; i++)
         if (t->recording[i].work) t->dev->be.record_free(t->dev, t->recording[i].work);
     memset(t->recording, 0, sizeof t->recording);
 }
@@ -155,7 +165,7 @@ void trainer_forget(Trainer *t) {
 static void step_or_replay(Trainer *t) {
     enum { FIRST = 2 };
     Backend *be = &t->dev->be;
-    Recording *r = &t->recording[t->sam_on];
+    Recording *r = &t->recording[t->sam_on + (px_active(t) ? 0 : 2)];
     if (!be->record_begin || r->alike < FIRST || !comm_records(t->comm, t->dev)) {
         trainer_step(t);
         r->alike++;
@@ -181,6 +191,12 @@ static void choose_sam(Trainer *t) {
     t->sam_on = t->sam_keep && (t->sam_boost > 0 || share_done(t) >= t->cfg.sam_from);
 }
 
+// Without chains there is no p(x) to wait for.
+static void choose_px(Trainer *t) {
+    if (px_pending(t) && share_done(t) >= t->cfg.px_from) t->px_began = t->step;
+    t->px_on = !px_pending(t);
+}
+
 double trainer_stronger_sam(const Trainer *t) {
     enum { MOST = 4 };
     if (!t->sam_keep) return t->sam_boost;
@@ -189,19 +205,23 @@ double trainer_stronger_sam(const Trainer *t) {
 
 // Of the next step.
 static double learning_rate(const Trainer *t) {
-    if (t->time_share < 0) return t->lr_scale * schedule_lr(&t->schedule, t->step);
-    // the schedule follows the clock, its warm-up the steps
     Schedule s = t->schedule;
-    s.warmup = 0;
-    const double warm =
-        t->step < t->schedule.warmup ? (double)t->step / (double)t->schedule.warmup : 1;
-    return t->lr_scale * warm * schedule_lr(&s, (uint64_t)(t->time_share * (double)s.total));
+    const uint64_t since = t->step - t->px_began;           // p(x) begins with a warm-up, too
+    double warm = since < s.warmup ? (double)since / (double)s.warmup : 1;
+    uint64_t at = (uint64_t)(t->time_share * (double)s.total);
+    if (t->time_share < 0) at = t->step;                    // else by the clock, its warm-up by steps
+    if (t->time_share < 0 && !t->px_began) warm = 1;        // the schedule has it
+    else s.warmup = 0;
+    return t->lr_scale * warm * schedule_lr(&s, at);
 }
 
 void trainer_advance(Trainer *t) {
     choose_sam(t);
-    const uint32_t draws = has_chains(t) ? replay_ready(&t->replay, t->step) : 0;
+    choose_px(t);
+    if (px_pending(t)) replay_rewind(&t->replay, t->seed, t->step + 1, t->replay.drawn);
+    const uint32_t draws = px_active(t) ? replay_ready(&t->replay, t->step) : 0;
     const StepInput in = { .step = (uint32_t)t->step,
+                           .px_began = (uint32_t)t->px_began,
                            .drawn = t->replay.drawn,
                            .lr = (real)learning_rate(t),
                            .first = (uint32_t)t->px.first,
@@ -211,7 +231,7 @@ void trainer_advance(Trainer *t) {
     step_or_replay(t);
     t->replay.drawn += draws;
     t->step++;
-    if (t->length.most && t->step % LENGTH_EVERY == 0)
+    if (t->length.most && px_active(t) && t->step % LENGTH_EVERY == 0)
         trainer_chain_steps(t, chain_length_next(&t->length, t->chain.steps, t->comm));
 }
 
@@ -291,10 +311,11 @@ void trainer_broadcast(Trainer *t) {
     struct {
         uint64_t step, seed, batches;
         double   lr_scale, sam_boost, auroc;
+        uint64_t px_began;
         uint32_t drawn;
         int      chain_steps;
-    } host = { t->step,      t->seed,         t->net.batches,  t->lr_scale,
-               t->sam_boost, t->length.auroc, t->replay.drawn, t->chain.steps };
+    } host = { t->step,         t->seed,     t->net.batches,  t->lr_scale,   t->sam_boost,
+               t->length.auroc, t->px_began, t->replay.drawn, t->chain.steps };
     comm_broadcast(c, &host, sizeof host);
     comm_copy(c, t->dev, t->net.w, t->net.n_w * sizeof(real));
     comm_copy(c, t->dev, t->net.state, t->net.n_state * sizeof(real));
@@ -306,6 +327,7 @@ void trainer_broadcast(Trainer *t) {
     t->net.batches = host.batches;
     t->lr_scale = host.lr_scale;
     t->sam_boost = host.sam_boost;
+    t->px_began = host.px_began;
     t->seed = host.seed;
     t->length.auroc = host.auroc;
     trainer_chain_steps(t, host.chain_steps);

@@ -32,7 +32,7 @@ static int meta_read(const St *st, const char *key, double *v, Err *err) {
 }
 
 typedef struct {                    // the numbers of a state, as its metadata has them
-    double step, drawn, gap, ce, ce_low, climb, over_margin, chain_steps, auroc;
+    double step, drawn, gap, ce, ce_low, climb, over_margin, chain_steps, auroc, px_began;
     double attempt, lr_scale, sam_boost, seconds, best_accuracy, best_step, validated;
     double diverged_step, diverged_in_a_row;
 } StateNumbers;
@@ -58,6 +58,7 @@ static const struct {
     { "behind", offsetof(StateNumbers, over_margin), OPTIONAL, 0 },
     { "chain_steps", offsetof(StateNumbers, chain_steps), IF_CHAINS_GROW, 0 },
     { "auroc", offsetof(StateNumbers, auroc), IF_CHAINS_GROW, 0 },
+    { "px_began", offsetof(StateNumbers, px_began), OPTIONAL, 4e9 },
     { "attempt", offsetof(StateNumbers, attempt), ALWAYS, 1001 },
     { "lr_scale", offsetof(StateNumbers, lr_scale), ALWAYS, 0 },
     { "sam_boost", offsetof(StateNumbers, sam_boost), OPTIONAL, 5 },
@@ -85,6 +86,7 @@ static StateNumbers state_numbers(Trainer *t, const RunState *r) {
                            .over_margin = now.over_margin,
                            .chain_steps = t->chain.steps,
                            .auroc = t->length.auroc,
+                           .px_began = (double)t->px_began,
                            .attempt = r->attempt,
                            .lr_scale = r->lr_scale,
                            .sam_boost = t->sam_boost,
@@ -218,6 +220,9 @@ static int check_numbers(StateNumbers *n, const Trainer *t, const St *st, Err *e
             err, ERR_DATA,
             "%s: chain_steps %g, auroc %g: expected %d to %d steps, an AUROC from 0 to 1", st->path,
             n->chain_steps, n->auroc, t->cfg.steps, t->length.most);
+    if (!(n->px_began <= n->step))
+        return err_set(err, ERR_DATA, "%s: px_began %g: expected at most step %g", st->path,
+                       n->px_began, n->step);
     for (int i = 0; i < N_NUMBERS; i++) {
         const double v = *number_at(n, i);
         if (NUMBERS[i].end > 0 && !(v >= 0 && v < NUMBERS[i].end))
@@ -243,6 +248,7 @@ static void restore_numbers(Trainer *t, RunState *r, const StateNumbers *n) {
     t->step = (uint64_t)n->step;
     t->lr_scale = r->lr_scale;
     t->sam_boost = n->sam_boost;
+    t->px_began = (uint64_t)n->px_began;
     trainer_seed(t, r->attempt);
     if (has_chains(t)) replay_rewind(&t->replay, t->seed, t->step, (uint32_t)n->drawn);
     if (t->length.most) {

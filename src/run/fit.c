@@ -60,7 +60,7 @@ static void show_progress(TrainRun *r) {
     int n = snprintf(r->text, sizeof r->text, "epoch %.1f  ce %.3f  acc %.1f %%",
                      (double)r->t.step / (double)r->t.per_epoch, (double)row[ROW_CE],
                      100 * (double)row[ROW_RIGHT]);
-    if (has_chains(&r->t))
+    if (px_active(&r->t))
         n += snprintf(r->text + n, sizeof r->text - (size_t)n, "  f(x) %.2f  f(xq) %.2f",
                       (double)row[ROW_FX], (double)row[ROW_FXQ]);
     if (!isnan(r->valid_accuracy))
@@ -100,7 +100,7 @@ int run_is_stable(const TrainRun *r, const StepState *now) {
     const Watch *w = &r->t.watch;
     return !(w->gap_limit > 0 && now->gap > w->gap_limit / 2) &&
            !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2) &&
-           !climb_below(w, now, 0.1);
+           (px_pending(&r->t) || !climb_below(w, now, 0.1));
 }
 
 // The live page asks for the end of a run by a file in its folder; it is looked for twice per
@@ -156,6 +156,9 @@ static int fit_loop(TrainRun *r, int *stopped, Err *err) {
             if (last || *stopped) return 0;
         }
         trainer_advance(t);
+        if (t->px_began && t->step == t->px_began + 1)
+            run_say(r, "p(x) begins with step %" PRIu64 "; the best model is chosen from here on",
+                    t->px_began);
     }
 }
 

@@ -147,7 +147,7 @@ static int draw_grid(const TrainRun *r, Picture *p, Err *err) {
 // By the thread that writes, or here where the event file takes it in at once.
 static void sample_grid(TrainRun *r) {
     Err why = { 0 };
-    if (!has_chains(&r->t)) return;
+    if (!px_active(&r->t)) return;
     Picture *p = calloc(1, sizeof *p);
     if (!p) err_set(&why, ERR_MEM, "out of memory for a sample grid");
     if (!p || draw_grid(r, p, &why)) {
@@ -195,8 +195,9 @@ int run_end_epoch(TrainRun *r, Err *err) {
         r->valid_accuracy = rc ? NAN : s.accuracy;
     }
     // without validation images the newest model is the best; one that is losing its density
-    // often classifies better, so it replaces none that was stable
-    if (!rc && (!r->valid.n || s.accuracy > r->state.best_accuracy) &&
+    // often classifies better, so it replaces none that was stable; and one that has none yet is
+    // no candidate
+    if (!rc && !px_pending(t) && (!r->valid.n || s.accuracy > r->state.best_accuracy) &&
         (!r->state.best_step || run_is_stable(r, &keep))) {
         r->state.best_accuracy = r->valid.n ? s.accuracy : -1;
         r->state.best_step = t->step;

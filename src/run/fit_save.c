@@ -122,7 +122,8 @@ void run_write_log(TrainRun *r, double valid, double fid) {
             trainer_rows(&r->t, step, left < MOST ? (int)left : MOST, rows[0]);
         }
         const real *row = rows[i];
-        r->over_margin += row[ROW_FX] - row[ROW_FXQ] > r->t.watch.px_margin;
+        const int px = !px_pending(&r->t) && step >= r->t.px_began;
+        r->over_margin += px && row[ROW_FX] - row[ROW_FXQ] > r->t.watch.px_margin;
         r->counted++;
         const int last = left == 1;
         train_log_add(&r->log, (double)(step + 1) / (double)r->t.per_epoch, run_seconds(r), row,

@@ -45,7 +45,7 @@ static int bench_open(TrainBench *b, const Config *c, Comm *ranks, const Events 
     if (cfg.buffer > buffer) cfg.buffer = buffer;       // filling it takes time, its size none
     if (config_net(&spec, c, 0, 0, 0, err)) return -1;
     if (cfg.pad >= spec.side) cfg.pad = spec.side - 1;
-    cfg.sam_from = 0;                                   // a preset's would leave SAM out
+    cfg.sam_from = cfg.px_from = 0;                     // a preset's would leave SAM or p(x) out
     DevOpts o = comm_dev(ranks, config_dev(c));
     o.events = ev;
     int rc = dev_open(&b->dev, c->device, &o, NULL, err) || random_set(&b->set, c, err);
