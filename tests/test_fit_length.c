@@ -86,10 +86,10 @@ static void chains_are_as_long_as_makes_samples_look_real_to_the_model(void **st
                  nearer = logit_distance(&m, found / 1.25, &real_images),
                  farther = logit_distance(&m, found * 1.25, &real_images),
                  before = logit_distance(&m, start, &real_images);
-    assert_true(here <= before);
-    // a neighbour on the far side was not better, or the search had reached its end
-    assert_true((here <= nearer && here <= farther) || found > pow(1.25, 5.5) ||
-                found < pow(1.25, -5.5));
+    assert_true(here <= before && found > 0.99 * start);
+    // its neighbours were not better, or the search ends there
+    assert_true(here <= nearer || found < 1.01 * start);
+    assert_true(here <= farther || found > pow(1.25, 5.5));
     free(x);
     moments_free(&real_images);
     set_free(&images);

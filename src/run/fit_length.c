@@ -12,7 +12,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { IMAGES = 512, REACH = 6 };       // samples of each length; lengths tried on either side
+enum { IMAGES = 512 };                  // samples of each length
+// Lengths that the search can try. It only goes up, because the logits of a network that has
+// learnt little favour chains that are too short.
+enum { LENGTHS = 7 };
 
 typedef struct {
     Model   m;
@@ -20,7 +23,6 @@ typedef struct {
     Moments real;                       // of the validation images' logits
     float  *x, *logits;                 // of IMAGES images
     double  base;                       // the length to begin with
-    double  distance[2 * REACH + 1];    // by power of the ratio between lengths; NaN: not yet known
 } LengthFit;
 
 static double length_at(const LengthFit *f, int power) { return f->base * pow(1.25, power); }
@@ -40,11 +42,9 @@ static int real_moments(LengthFit *f, const Set *valid, Err *err) {
 }
 
 // How far the logits of samples of this length are from those of validation images.
-static int measure(LengthFit *f, int power, Err *err) {
-    double *to = &f->distance[REACH + power];
+static int measure(LengthFit *f, int power, double *to, Err *err) {
     const Config as_trained = { 0 };
     Moments drawn = { 0 };
-    if (!isnan(*to)) return 0;
     f->m.cfg.chain_length = length_at(f, power);
     int rc = model_sample(&f->m, &as_trained, &f->quiet, IMAGES, f->x, NULL, err) ||
              model_logits(&f->m, f->x, IMAGES, f->logits, err) ||
@@ -55,17 +55,14 @@ static int measure(LengthFit *f, int power, Err *err) {
     return rc;
 }
 
-// Goes from the base in the direction in which the distance falls, as long as it falls.
+// Goes up from the base as long as the distance falls.
 static int search(LengthFit *f, int *best, Err *err) {
-    const double *d = f->distance + REACH;
-    *best = 0;
-    for (int i = 0; i < 2 * REACH + 1; i++) f->distance[i] = NAN;
-    if (measure(f, 0, err) || measure(f, 1, err)) return -1;
-    const int way = d[1] < d[0] ? 1 : -1;
-    while (abs(*best) < REACH) {
-        if (measure(f, *best + way, err)) return -1;
-        if (!(d[*best + way] < d[*best])) return 0;
-        *best += way;
+    double least = INFINITY, d;
+    for (int i = 0; i < LENGTHS; i++) {
+        if (measure(f, i, &d, err)) return -1;
+        if (!(d < least)) return 0;
+        least = d;
+        *best = i;
     }
     return 0;
 }
@@ -83,7 +80,7 @@ static int open_fit(LengthFit *f, const TrainRun *r, const char *path, Err *err)
 
 static int fit_length(LengthFit *f, const TrainRun *r, const char *path, Err *err) {
     Config options = r->cfg;
-    int best;
+    int best = 0;
     if (open_fit(f, r, path, err) || search(f, &best, err)) return -1;
     options.steps = f->m.cfg.steps;
     options.chain_length = length_at(f, best);
