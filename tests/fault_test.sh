@@ -322,6 +322,7 @@ late="--px-from 0.5 --px-margin 0.1 --climb-limit 0.1 --ema 0.9 --warmup 5 --con
 check "p(x) can begin late" gives 0 'p(x) begins with step 40' $tiny $late --iterations 80 --out late
 check "nothing is said about a margin before" eval '! grep -q "of the last 25 steps f(x) - f(x_q) exceeded" err out'
 check "the best model is one with p(x)" grep -qE '"best_step": (50|75|80),' late/run.json
+check "the log says nothing of chains before" eval 'awk -F"\t" "NR > 1 && (\$1 < 40) != (\$9 \$10 \$11 == \"\")" late/log.tsv | cmp -s - /dev/null'
 check "there is no picture before" [ "$(cd late/samples && echo *)" = "step-0000050.png step-0000075.png step-0000080.png" ]
 
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"

@@ -493,7 +493,7 @@ static void same_lines(const char *path, int n) {
 
 static void add_rows(TrainLog *log, int n) {
     const real row[N_ROW] = { 0 };
-    for (int i = 0; i < n; i++) train_log_add(log, 0.5, 1, row, NAN, NAN);
+    for (int i = 0; i < n; i++) train_log_add(log, &(LogStep){ 0.5, 1, NAN, NAN, 1 }, row);
 }
 
 // Nothing at all is written at first, then parts of lines: a limit on the file's size, as a disk

@@ -126,8 +126,12 @@ void run_write_log(TrainRun *r, double valid, double fid) {
         r->over_margin += px && row[ROW_FX] - row[ROW_FXQ] > r->t.watch.px_margin;
         r->counted++;
         const int last = left == 1;
-        train_log_add(&r->log, (double)(step + 1) / (double)r->t.per_epoch, run_seconds(r), row,
-                      last ? valid : NAN, last ? fid : NAN);
+        const LogStep s = { .epoch = (double)(step + 1) / (double)r->t.per_epoch,
+                            .seconds = run_seconds(r),
+                            .valid = last ? valid : NAN,
+                            .fid = last ? fid : NAN,
+                            .px = px };
+        train_log_add(&r->log, &s, row);
     }
     train_log_show(&r->log);
 }

@@ -163,13 +163,16 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
     return 0;
 }
 
-void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW], double valid,
-                   double fid) {
+static int of_chains(int column) {
+    return column == LOG_FXQ || column == LOG_GAP || column == LOG_CLIMB;
+}
+
+void train_log_add(TrainLog *log, const LogStep *s, const real row[N_ROW]) {
     const double other[N_LOG] = { [LOG_STEP] = (double)log->next,
-                                  [LOG_EPOCH] = epoch,
-                                  [LOG_SECONDS] = seconds,
-                                  [LOG_VALID] = valid,
-                                  [LOG_FID] = fid };
+                                  [LOG_EPOCH] = s->epoch,
+                                  [LOG_SECONDS] = s->seconds,
+                                  [LOG_VALID] = s->valid,
+                                  [LOG_FID] = s->fid };
     double value[N_LOG];
     const int n = columns_now(log);
     char line[N_LOG * 400];
@@ -177,7 +180,8 @@ void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N
     for (int k = 0; k < n; k++) {
         char text[400] = "";            // the largest double has 309 digits
         const double v = columns[k].row >= 0 ? (double)row[columns[k].row] : other[k];
-        if ((k != LOG_VALID && k != LOG_FID) || !isnan(v))
+        const int known = k == LOG_VALID || k == LOG_FID ? !isnan(v) : s->px || !of_chains(k);
+        if (known)
             snprintf(text, sizeof text, columns[k].fixed ? "%.*f" : "%.*g", columns[k].digits, v);
         value[k] = text[0] ? strtod(text, NULL) : NAN;
         if (k < log->n_column)

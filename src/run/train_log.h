@@ -32,10 +32,12 @@ typedef struct {
 // Opens the run folder's log for appending, cut back to the lines before `step`. While it is open
 // the file is locked for writing, so that others can ask whether the run is being trained.
 int  train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err);
-// Appends step log->next. row: its device row; valid, fid: the validation accuracy and the replay
-// buffer's FID after it, or NaN.
-void train_log_add(TrainLog *log, double epoch, double seconds, const real row[N_ROW],
-                   double valid, double fid);
+typedef struct {                // what a step's device row does not say
+    double epoch, seconds;
+    double valid, fid;          // validation accuracy, and the replay buffer's FID, after it, or NaN
+    int    px;                  // 0: it had no chains, so what the log says of them is empty
+} LogStep;
+void train_log_add(TrainLog *log, const LogStep *s, const real row[N_ROW]);     // step log->next
 void train_log_picture(TrainLog *log, const char *png);      // in the event file, at the last step
 // Writes all lines that were added. Where that fails they stay in memory, for the next try: the
 // file has whole lines and no gap.
