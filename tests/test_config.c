@@ -413,7 +413,8 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("px = none\npx-from = 0.1\n", "px-from = 0.1 without p(x): expected px other than none");
     unfit("pyx-weight = 0\npx-from = 0.1\n", "px-from = 0.1: expected pyx-weight above 0");
     unfit("labelled = 63\n", "labelled = 63: expected at least batch = 64, or 0");
-    unfit("labelled = 129\nranks = 2\n", "ranks = 2: they must divide the batch of 129");
+    unfit("labelled = 129\nranks = 2\n",
+          "ranks = 2: they must divide batch = 64 and labelled = 129");
     unfit("buffer = 32\n", "64 different");
     unfit("adversarial = linf\n", "attack-radius");
     unfit("attack-radius = 0.5\n", "adversarial = linf or l2");

@@ -1086,6 +1086,7 @@ static void a_recorded_step_is_the_same_step(void **state) {
     recorded_steps(PREC_BF16, "wrn-10-4", 2, 0, 0);            // wide enough for own convolutions
     recorded_steps(PREC_BF16, "wrn-10-4", 2, 4, 0);
     recorded_steps(PREC_BF16, "wrn-10-4", 2, 4, 12);
+    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0, 12);
 }
 
 // Five plain steps and five sharpness-aware ones of 64 images as CIFAR-10's, with 160 and more

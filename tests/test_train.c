@@ -819,8 +819,8 @@ static real *gradient_of(const Config *c, const Set *set, real row[N_ROW], size_
     return dw;
 }
 
-// Twelve labelled images and four of p(x), and the two terms apart: a classifier in batches of
-// twelve, and p(x) of the first four of the same twelve.
+// Twelve labelled images and four chains, and the two terms apart: a classifier in batches of
+// twelve, and p(x) of four others, of the first four of them, or of all twelve.
 static void more_labelled_images_than_px_has(void **state) {
     (void)state;
     enum { BOTH, CLASSIFIER, PX, N };
@@ -828,21 +828,23 @@ static void more_labelled_images_than_px_has(void **state) {
     size_t n = 0;
     real *dw[N], row[N][N_ROW];
     const Config c = tiny_run(&set);
-    for (int i = 0; i < N; i++) {
-        Config one = c;
-        one.lr = 0, one.labelled = 12;
-        if (i == CLASSIFIER) one.px = PX_NONE, one.batch = 12;
-        if (i == PX) one.pyx_weight = 0;
-        dw[i] = gradient_of(&one, &set, row[i], &n);
-    }
-    for (size_t k = 0; k < n; k++) dw[PX][k] += dw[CLASSIFIER][k];
-    assert_less(distance(dw[BOTH], dw[PX], n), sizeof(real) == 8 ? 1e-12 : 1e-5);
     static const int of_labels[] = { ROW_CE, ROW_RIGHT }, of_px[] = { ROW_FX, ROW_FXQ, ROW_CLIMB };
-    for (int k = 0; k < 2; k++)
-        assert_true(row[BOTH][of_labels[k]] == row[CLASSIFIER][of_labels[k]]);
-    for (int k = 0; k < 3; k++) assert_true(row[BOTH][of_px[k]] == row[PX][of_px[k]]);
-    assert_close(row[BOTH][ROW_LOSS], row[PX][ROW_LOSS] + row[CLASSIFIER][ROW_LOSS], 1e-5);
-    for (int i = 0; i < N; i++) free(dw[i]);
+    for (int px = PX_CLEAN; px < PX_NONE; px++) {
+        for (int i = 0; i < N; i++) {
+            Config one = c;
+            one.lr = 0, one.labelled = 12, one.px = (PxRule)px;
+            if (i == CLASSIFIER) one.px = PX_NONE, one.batch = 12;
+            if (i == PX) one.pyx_weight = 0;
+            dw[i] = gradient_of(&one, &set, row[i], &n);
+        }
+        for (size_t k = 0; k < n; k++) dw[PX][k] += dw[CLASSIFIER][k];
+        assert_less(distance(dw[BOTH], dw[PX], n), sizeof(real) == 8 ? 1e-12 : 1e-5);
+        for (int k = 0; k < 2; k++)
+            assert_true(row[BOTH][of_labels[k]] == row[CLASSIFIER][of_labels[k]]);
+        for (int k = 0; k < 3; k++) assert_true(row[BOTH][of_px[k]] == row[PX][of_px[k]]);
+        assert_close(row[BOTH][ROW_LOSS], row[PX][ROW_LOSS] + row[CLASSIFIER][ROW_LOSS], 1e-5);
+        for (int i = 0; i < N; i++) free(dw[i]);
+    }
     set_free(&set);
 }
 
@@ -944,7 +946,7 @@ static void px_begins_at_its_share_of_the_run(void **state) {
             trainer_rows(&t[i], (uint64_t)k, 1, row[i]);
             dev.be.copy_out(&dev, w[i], t[i].net.w, sizeof w[i]);
         }
-        assert_int_equal(t[0].px_on, k >= BEFORE);
+        assert_int_equal(px_active(&t[0]), k >= BEFORE);
         assert_true((memcmp(w[0], w[1], sizeof w[0]) == 0) == (k < BEFORE));
         assert_true((row[0][ROW_CLIMB] == 0) == (k < BEFORE));
         if (k < BEFORE) assert_memory_equal(row[0], row[1], 8 * sizeof row[0][0]);
@@ -983,6 +985,33 @@ static void resume_in_the_middle(const Config *c, const Set *set, double boost) 
     assert_memory_equal(w[0], w[1], sizeof w[0]);
     snapshot_free(&file, &dev);
     dev_close(&dev);
+    remove(path);
+}
+
+static void a_checkpoint_whose_px_began_after_it_is_refused(void **state) {
+    (void)state;
+    char path[] = "/tmp/jempp_train_XXXXXX";
+    const int made = mkstemp(path);
+    assert_true(made >= 0);
+    close(made);
+    Dev dev;
+    Trainer t;
+    Set set;
+    Snapshot file = { 0 };
+    RunState run = { .lr_scale = 1 }, read;
+    Err why = { 0 };
+    const Config c = tiny_run(&set);
+    OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
+    OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
+    t.px_began = 7;
+    OK(ckpt_take(&file, &t, &run, path, NULL, err));
+    OK(snapshot_write(&file, err));
+    assert_int_equal(ckpt_load(&t, &read, path, &why), -1);
+    assert_non_null(strstr(why.msg, "px_began 7: expected 0 to step 0"));
+    snapshot_free(&file, &dev);
+    trainer_close(&t);
+    dev_close(&dev);
+    set_free(&set);
     remove(path);
 }
 
@@ -1144,6 +1173,7 @@ int main(void) {
         cmocka_unit_test(sam_becomes_stronger_up_to_four_times),
         cmocka_unit_test(stronger_sam_survives_a_checkpoint),
         cmocka_unit_test(px_begins_at_its_share_of_the_run),
+        cmocka_unit_test(a_checkpoint_whose_px_began_after_it_is_refused),
         cmocka_unit_test(a_late_start_of_px_survives_a_checkpoint),
         cmocka_unit_test(all_images_or_some_choose_the_direction),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),

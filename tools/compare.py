@@ -94,8 +94,8 @@ def iteration_ms(a, setting):
         with open(path) as f:
             known = json.load(f)
     if label(setting) not in known:
-        decisive = ("preset", "config", "model", "norm", "stem", "batch", "steps", "px", "sam", "optimizer", "device",
-                    "threads", "precision")
+        decisive = ("preset", "config", "model", "norm", "stem", "batch", "labelled", "steps", "px", "sam", "sam-images",
+                    "optimizer", "device", "threads", "precision")
         given = dict(zip(a.train, a.train[1:])) | {f"--{k}": v for k, v in setting}
         if not {"--px", "--preset"} & set(given):
             sys.exit("--seconds, --time: expected --px or --preset too, as train and bench have different defaults")

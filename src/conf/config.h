@@ -168,9 +168,10 @@ typedef struct {
 int  config_rising(const char *text, const RisingNumbers *of, double *dst, int max, Err *err);
 // "1/3,2/3,5/6" -> rising numbers within (0, 1); how many, or -1 with err.
 int  config_fractions(const char *text, double *dst, int max, Err *err);
+// Labelled images of a training step.
+static inline int config_labelled(const Config *c) { return c->labelled ? c->labelled : c->batch; }
 // What a device and a network are opened with. 0 for channels, side or classes: as the options say,
 // else 3 x 32 x 32 and 10 classes.
-static inline int config_labelled(const Config *c) { return c->labelled ? c->labelled : c->batch; }
 DevOpts config_dev(const Config *c);
 int  config_net(NetSpec *spec, const Config *c, int channels, int side, int classes, Err *err);
 // All options that `commands` has, one line "key = value" each; malloc'd.

@@ -121,10 +121,9 @@ int config_check(const Config *c, Err *err) {
     NetSpec spec;
     double at[MAX_DROPS];
     if (net_parse(&spec, c->model, err)) return -1;
-    const int uneven = !c->ranks ? 0 : c->batch % c->ranks ? c->batch : c->labelled;
-    if (c->ranks && uneven % c->ranks)
-        return err_set(err, ERR_ARG, "ranks = %d: they must divide the batch of %d", c->ranks,
-                       uneven);
+    if (c->ranks && (c->batch % c->ranks || c->labelled % c->ranks))
+        return err_set(err, ERR_ARG, "ranks = %d: they must divide batch = %d and labelled = %d",
+                       c->ranks, c->batch, config_labelled(c));
     if (c->side % 4)
         return err_set(err, ERR_ARG, "side = %d: expected a multiple of 4 up to 256", c->side);
     if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");

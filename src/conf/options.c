@@ -92,8 +92,8 @@ const OptRow config_rows[] = {
     { "batch", T_INT, AT(batch), "64", 1, 65535, NULL, NETS | SAMPLE, "length",
       "images per batch; sample: chains per batch, by default as many as in training" },
     { "labelled", T_INT, AT(labelled), "0", 0, 65535, NULL, TRAIN | BENCH, "length",
-      "images per training step for the classifier, of which the first --batch are also those of "
-      "p(x); 0: as --batch" },
+      "images per training step for the classifier, where p(x) and its chains have --batch; 0: as "
+      "many" },
     { "epochs", T_NUM, AT(epochs), "150", 0, 1e6, NULL, TRAIN | MAY_CHANGE, "length",
       "passes over the training images" },
     { "iterations", T_INT, AT(iterations), "0", 0, 2147483647, NULL,
@@ -162,7 +162,7 @@ const OptRow config_rows[] = {
       "loss of p(x): f(x_q) - f(x), or the binary cross-entropy (BCE) of classifying images as "
       "real (x) or sampled (x_q) by f, which replaces a preset's --px-margin and "
       "--climb-limit by 0" },
-    { "px-from", T_NUM, AT(px_from), "0", 0, 1, NULL, TRAIN | MAY_CHANGE, "objective",
+    { "px-from", T_NUM, AT(px_from), "0", 0, 0.9, NULL, TRAIN, "objective",
       "start of p(x), as a fraction of the run; before it the network is trained as a classifier "
       "alone, whose steps take much less time" },
     { "px-weight", T_NUM, AT(px_weight), "1", 0, 1000, NULL, TRAIN, "objective",

@@ -33,7 +33,8 @@ RNG_FN int climb_below(const Watch *o, const StepState *now, double above) {
 // The first step that may halt by climb: by then the first value, of a network that has learnt
 // nothing yet, has a weight of 0.98^100 = 0.13 in the mean.
 enum { CLIMB_FROM = 100 };
-// Where p(x) begins late (--px-from) the classifier gets worse in that many steps.
+// Where p(x) begins late (--px-from) the classifier gets worse at first: for this many steps
+// --ce-limit does not act.
 enum { CE_FROM = 500 };
 
 RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *ring) {

@@ -191,10 +191,10 @@ static void choose_sam(Trainer *t) {
     t->sam_on = t->sam_keep && (t->sam_boost > 0 || share_done(t) >= t->cfg.sam_from);
 }
 
-// Without chains there is no p(x) to wait for.
 static void choose_px(Trainer *t) {
-    if (px_pending(t) && share_done(t) >= t->cfg.px_from) t->px_began = t->step;
-    t->px_on = !px_pending(t);
+    if (!px_pending(t) || share_done(t) < t->cfg.px_from) return;
+    t->px_began = t->step;
+    replay_rewind(&t->replay, t->seed, t->step, t->replay.drawn);
 }
 
 double trainer_stronger_sam(const Trainer *t) {
@@ -207,18 +207,17 @@ double trainer_stronger_sam(const Trainer *t) {
 static double learning_rate(const Trainer *t) {
     Schedule s = t->schedule;
     const uint64_t since = t->step - t->px_began;           // p(x) begins with a warm-up, too
-    double warm = since < s.warmup ? (double)since / (double)s.warmup : 1;
-    uint64_t at = (uint64_t)(t->time_share * (double)s.total);
-    if (t->time_share < 0) at = t->step;                    // else by the clock, its warm-up by steps
-    if (t->time_share < 0 && !t->px_began) warm = 1;        // the schedule has it
-    else s.warmup = 0;
-    return t->lr_scale * warm * schedule_lr(&s, at);
+    const double warm = since < s.warmup ? (double)since / (double)s.warmup : 1;
+    if (t->time_share < 0 && !t->px_began) return t->lr_scale * schedule_lr(&s, t->step);
+    // the schedule follows the clock or the steps, the warm-up always the steps
+    s.warmup = 0;
+    const double done = t->time_share < 0 ? (double)t->step : t->time_share * (double)s.total;
+    return t->lr_scale * warm * schedule_lr(&s, (uint64_t)done);
 }
 
 void trainer_advance(Trainer *t) {
     choose_sam(t);
     choose_px(t);
-    if (px_pending(t)) replay_rewind(&t->replay, t->seed, t->step + 1, t->replay.drawn);
     const uint32_t draws = px_active(t) ? replay_ready(&t->replay, t->step) : 0;
     const StepInput in = { .step = (uint32_t)t->step,
                            .px_began = (uint32_t)t->px_began,

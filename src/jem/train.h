@@ -56,7 +56,7 @@ typedef struct {
     int     *index, *px_index;    // on the device: rows of the training set
     real    *x0;                  // on the device: images before an attack, or NULL
     real    *sam_keep;            // on the device: weights while SAM perturbs them, or NULL
-    int      sam_on, px_on;       // in this step
+    int      sam_on;              // in this step
     uint64_t px_began;            // --px-from: the first step with p(x); 0: not yet
     int      sam_rows;            // this rank's rows that choose SAM's direction; 0: all
     StepState *state;             // on the device
@@ -67,7 +67,7 @@ typedef struct {
     double   lr_scale;            // halved after repeated divergence
     double   sam_boost;           // 0: SAM as the options say; else it is on, with this times --sam
     double   time_share;          // --minutes: share of the time that passed; negative: not used
-    Recording recording[4];       // of a plain step and a sharpness-aware one, then both without p(x)
+    Recording recording[4];       // of a plain step, a sharpness-aware one, and both without p(x)
 } Trainer;
 
 // The flat arrays beside weights and running statistics that a state consists of, by their names in
@@ -117,7 +117,7 @@ static inline int has_chains(const Trainer *t) { return t->sampled != NULL; }
 static inline int px_pending(const Trainer *t) {
     return has_chains(t) && t->cfg.px_from > 0 && !t->px_began;
 }
-static inline int px_active(const Trainer *t) { return has_chains(t) && t->px_on; }
+static inline int px_active(const Trainer *t) { return has_chains(t) && !px_pending(t); }
 static inline int has_attack(const Trainer *t) { return t->x0 != NULL; }
 static inline int sam_active(const Trainer *t) { return t->sam_on; }
 

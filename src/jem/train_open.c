@@ -215,7 +215,6 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
                         .ema_keep = (real)c->ema };
     t->state = dev->be.alloc(dev, sizeof(StepState), "the step");
     objective(t);
-    t->px_on = !px_pending(t);
     if (dev_check(dev, err) || net_alloc(&t->net, dev, err) ||
         net_init(&t->net, (uint64_t)c->seed, err) || stopped(dev->events, err) ||
         bytes_upload(&t->data, dev, train, err) || open_schedule(t, err))

@@ -220,8 +220,8 @@ static int check_numbers(StateNumbers *n, const Trainer *t, const St *st, Err *e
             err, ERR_DATA,
             "%s: chain_steps %g, auroc %g: expected %d to %d steps, an AUROC from 0 to 1", st->path,
             n->chain_steps, n->auroc, t->cfg.steps, t->length.most);
-    if (!(n->px_began <= n->step))
-        return err_set(err, ERR_DATA, "%s: px_began %g: expected at most step %g", st->path,
+    if (!(n->px_began >= 0 && n->px_began <= n->step))
+        return err_set(err, ERR_DATA, "%s: px_began %g: expected 0 to step %g", st->path,
                        n->px_began, n->step);
     for (int i = 0; i < N_NUMBERS; i++) {
         const double v = *number_at(n, i);

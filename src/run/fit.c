@@ -353,6 +353,9 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
     result->retries = r->state.attempt;
     if (r->state.best_accuracy >= 0) result->valid_accuracy = r->state.best_accuracy;
     if (!rc && !result->stopped) {
+        if (px_pending(&r->t))
+            run_say(r, "note: p(x) never began, so no model was written: expected more steps, or a "
+                       "lower --px-from");
         run_fit_length(r);
         rc = run_test_best(r, err);
     }

@@ -23,7 +23,7 @@ int run_fid_check(const TrainRun *r, Err *err) {
 
 int run_fid_due(const TrainRun *r) {
     const double every = r->cfg.fid_every, epoch = (double)r->t.step / (double)r->t.per_epoch;
-    if (!(every > 0) || !has_chains(&r->t) || !r->t.step) return 0;
+    if (!(every > 0) || !px_active(&r->t) || !r->t.step) return 0;
     return floor(epoch / every) > floor((epoch - 1) / every) || r->t.step >= r->total;
 }
 

@@ -95,7 +95,8 @@ static int fit_length(LengthFit *f, const TrainRun *r, const char *path, Err *er
 // One length must take less than a twentieth of the gradients that the run's chains took.
 static int is_cheap(const TrainRun *r) {
     const double batches = ceil((double)IMAGES / r->cfg.batch);
-    return (double)r->t.step * r->cfg.steps > 20 * batches * anneal_length(&r->cfg);
+    return (double)(r->t.step - r->t.px_began) * r->cfg.steps >
+           20 * batches * anneal_length(&r->cfg);
 }
 
 void run_fit_length(TrainRun *r) {

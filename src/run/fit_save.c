@@ -124,7 +124,7 @@ void run_write_log(TrainRun *r, double valid, double fid) {
         const real *row = rows[i];
         const int px = !px_pending(&r->t) && step >= r->t.px_began;
         r->over_margin += px && row[ROW_FX] - row[ROW_FXQ] > r->t.watch.px_margin;
-        r->counted++;
+        r->counted += (uint64_t)px;
         const int last = left == 1;
         const LogStep s = { .epoch = (double)(step + 1) / (double)r->t.per_epoch,
                             .seconds = run_seconds(r),

@@ -92,8 +92,9 @@ int run_model_path(char dst[RUN_PATH], const char *path, Err *err) {
     if (run_path(record, path, RUN_RECORD, err)) return -1;
     if (!file_exists(record)) return no_run(path, names[RUN_RECORD], err);
     return err_set(err, ERR_DATA,
-                   "%s: this run has no model yet; %s is written after its first validation", path,
-                   names[RUN_BEST]);
+                   "%s: this run has no model yet; %s is written after its first validation (with "
+                   "--px-from: the first after p(x) began)",
+                   path, names[RUN_BEST]);
 }
 
 int run_folder_choose(char *dst, size_t n, int *made, const Config *c, Err *err) {

@@ -164,7 +164,7 @@ int train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err) {
 }
 
 static int of_chains(int column) {
-    return column == LOG_FXQ || column == LOG_GAP || column == LOG_CLIMB;
+    return column == LOG_FXQ || column == LOG_GAP || column == LOG_CLIMB || column >= LOG_AUROC;
 }
 
 void train_log_add(TrainLog *log, const LogStep *s, const real row[N_ROW]) {
