@@ -828,7 +828,8 @@ static void check_batches(int active) {
         dev->be.copy_in(dev, bytes[i], image, sizeof image);
         const Bytes set = { N, 3, SIDE, bytes[i], label[i] };
         dev->be.pick(dev, N, B, key, now, index[i]);
-        dev->be.batch(dev, &set, index[i], B, (Augment){ 4, 1, (real)0.03 }, key, now, x[i], y[i]);
+        dev->be.batch(dev, &set, index[i], B, (Augment){ .pad = 4, .flip = 1, .noise = (real)0.03 },
+                      key, now, x[i], y[i]);
         dev->be.rows_put(dev, rows[i], x[i], index[i], B, DIM, now);
         dev->be.slots(dev, chains, key, now, slot[i], y[i]);
         dev->be.rows_get(dev, x[i], rows[i], slot[i], B, DIM);
