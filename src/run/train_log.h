@@ -34,7 +34,7 @@ typedef struct {
 int  train_log_open(TrainLog *log, const char *dir, uint64_t step, Err *err);
 typedef struct {                // what a step's device row does not say
     double epoch, seconds;
-    double valid, fid;          // validation accuracy, and the replay buffer's FID, after it, or NaN
+    double valid, fid;          // validation accuracy and FID of the replay buffer after it, or NaN
     int    px;                  // 0: it had no chains, so what the log says of them is empty
 } LogStep;
 void train_log_add(TrainLog *log, const LogStep *s, const real row[N_ROW]);     // step log->next
