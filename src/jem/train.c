@@ -27,27 +27,28 @@ static Rng key_of(const Trainer *t, uint32_t stream) {
     return (Rng){ .seed = t->seed, .stream = stream };
 }
 
-Augment trainer_augment(const Trainer *t) {
-    return (Augment){ .pad = t->cfg.pad, .flip = t->cfg.flip, .noise = (real)t->cfg.sigma };
+// Of real images; from: as in Augment.
+static Augment augment(const Trainer *t, int from) {
+    const Config *c = &t->cfg;
+    return (Augment){ .pad = c->pad, .flip = c->flip, .noise = (real)c->sigma, .from = from };
 }
 
 // StepInput.first is p(x)'s.
 static int labels_from(const Trainer *t) { return t->labels.first - t->px.first; }
 
-Augment trainer_augment_labels(const Trainer *t) {
-    Augment a = trainer_augment(t);
-    a.from = labels_from(t);
-    return a;
+void gather_labelled(Trainer *t, uint32_t order, uint32_t noise) {
+    Backend *be = &t->dev->be;
+    const TrainBatch *b = t->labelled;
+    be->pick(t->dev, t->data.n, t->labels.images, key_of(t, order), t->state, t->index);
+    be->batch(t->dev, &t->data, t->index + t->labels.first, t->labels.rows,
+              augment(t, labels_from(t)), key_of(t, noise), t->state, b->x, b->y);
 }
 
 void gather_batches(Trainer *t) {
     Backend *be = &t->dev->be;
-    const Augment noisy = trainer_augment(t), clean = { 0 };
-    const TrainBatch *label = t->labelled, *px = t->px_real;
-
-    be->pick(t->dev, t->data.n, t->labels.images, key_of(t, RNG_EPOCH), t->state, t->index);
-    be->batch(t->dev, &t->data, t->index + t->labels.first, t->labels.rows,
-              trainer_augment_labels(t), key_of(t, RNG_AUGMENT), t->state, label->x, label->y);
+    const Augment noisy = augment(t, 0), clean = { 0 };
+    const TrainBatch *px = t->px_real;
+    gather_labelled(t, RNG_EPOCH, RNG_AUGMENT);
     if (!px_active(t)) return;
     if (t->cfg.px == PX_CLEAN)                              // the first of them, not augmented
         be->batch(t->dev, &t->data, t->index + t->px.first, t->px.rows, clean,

@@ -91,8 +91,6 @@ void trainer_close(Trainer *t);
 // failure, trainer_state a divergence.
 void trainer_advance(Trainer *t);
 
-Augment trainer_augment(const Trainer *t);          // of real images
-Augment trainer_augment_labels(const Trainer *t);   // the same, of the labelled batch
 void trainer_chain_steps(Trainer *t, int steps);     // from the next step on
 // The sam_boost to continue with after climb fell below its limit: SAM begins, or its radius
 // doubles, up to 4 times --sam. Without SAM nothing changes.
@@ -124,6 +122,8 @@ static inline int sam_active(const Trainer *t) { return t->sam_on; }
 // The device work of an iteration, and its parts in order, for tests that bring their own batches.
 void trainer_step(Trainer *t);
 void gather_batches(Trainer *t);                    // data set -> labelled and p(x)'s real images
+// The labelled batch alone; the random streams of its order and its augmentation.
+void gather_labelled(Trainer *t, uint32_t order, uint32_t noise);
 void run_chains(Trainer *t);                        // PYLD on the sampled batch: x_0 -> x_q
 void share_chains(Trainer *t);                      // starts to collect all ranks' x_q
 void attack_labelled(Trainer *t);                   // adversarial training: PGD

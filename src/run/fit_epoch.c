@@ -20,11 +20,8 @@ static void average_statistics(TrainRun *r) {
     for (int k = 0; k < BATCHES && bytes; k++) {
         const StepInput in = { .step = (uint32_t)(t->step + (uint64_t)k),
                                .first = (uint32_t)t->px.first };
-        const Rng key = { .seed = t->seed, .stream = RNG_EVAL };
         t->dev->be.copy_in(t->dev, &t->state->in, &in, sizeof in);
-        t->dev->be.pick(t->dev, t->data.n, t->labels.images, key, t->state, t->index);
-        t->dev->be.batch(t->dev, &t->data, t->index + t->labels.first, t->labels.rows,
-                         trainer_augment_labels(t), key, t->state, t->labelled->x, NULL);
+        gather_labelled(t, RNG_EVAL, RNG_EVAL);
         for (int i = 0; i < t->net.n_op; i++) p->norm[i].momentum = 1 / (real)(k + 1);
         pass_forward(p, t->labelled->x);
     }

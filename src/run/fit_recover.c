@@ -44,9 +44,9 @@ static const char *advice(TrainRun *r, int reason, uint64_t at) {
                      "shared --sigma 0.1), or a lower --climb-limit if the samples are good"
                    : "try --sam 1, a smaller --step-size, more noise on real images (--px shared "
                      "--sigma 0.1), or a lower --climb-limit if the samples are good";
+    if (!px_active(&r->t)) return "try a smaller --lr";
     trainer_rows(&r->t, at - (uint64_t)n, n, row[0]);
     for (int i = 0; i < n; i++) climb += (double)row[i][ROW_CLIMB] / n;
-    if (!px_active(&r->t)) return "try a smaller --lr";
     return climb < 1.0 / 3 && at - r->t.px_began >= MOST
                ? "the chains' steps are too large (climb in log.tsv): try --px-margin 1, --sam 1, "
                  "a smaller --step-size or more noise on real images (--px shared --sigma 0.1)"
