@@ -325,7 +325,7 @@ check "the best model is one with p(x)" grep -qE '"best_step": (50|75|80),' late
 check "the log says nothing of chains before" eval 'awk -F"\t" "NR > 1 && (\$1 < 40) != (\$9 \$10 \$11 == \"\")" late/log.tsv | cmp -s - /dev/null'
 check "it cannot begin at another time when resumed" gives 2 'the run has px-from = 0.5, found 0' --resume --px-from 0 --out late
 # shellcheck disable=SC2086
-check "nor never" gives 0 'note: p(x) never began, so no model was written' $tiny --px-from 0.9 --iterations 5 --out never
+check "it says so where it never begins" gives 0 'note: p(x) never began, so no model was written' $tiny --px-from 0.9 --iterations 5 --out never
 check "there is no picture before" [ "$(cd late/samples && echo *)" = "step-0000050.png step-0000075.png step-0000080.png" ]
 
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
