@@ -558,7 +558,8 @@ static void the_mean_of_climb_begins_with_its_first_value(void **state) {
     dev_close(&t.dev);
 }
 
-// Cross-entropy and climb are not compared with what they were before p(x) began.
+// Cross-entropy, gap and climb are not compared with what they were before p(x) began, nor while
+// chains catch up.
 static void a_late_start_of_px_begins_the_means_anew(void **state) {
     (void)state;
     Watched t;
@@ -567,17 +568,22 @@ static void a_late_start_of_px_begins_the_means_anew(void **state) {
     t.now.in.px_began = 300, t.now.ce = t.now.ce_low = (real)0.2;
     watch_step_of(&t);
     assert_true(t.now.climb == (real)0.25 && t.now.ce == 2 && t.now.ce_low == 2);
-    t.now.in.step = 301, t.sums[SUM_ZY] = -99;                  // now 102
+    t.now.in.step = 300 + 499, t.sums[SUM_ZY] = -99, t.now.climb = -5;      // the former: now 102
     watch_step_of(&t);
-    assert_true(t.now.ce_low == t.now.ce && t.now.halt == HALT_NO);
-    assert_close(t.now.ce, 0.98 * 2 + 0.02 * 102, 1e-5);
-    t.now.in.step = 300 + 99, t.now.climb = (real)0.3;
+    assert_true(t.now.ce == 102 && t.now.ce_low == 102 && t.now.climb == (real)0.25);
+    assert_true(t.now.gap == 0 && t.now.halt == HALT_NO);
+    t.now.in.step = 300 + 500, t.sums[SUM_ZY] = 1, t.now.climb = (real)0.3;
+    watch_step_of(&t);
+    assert_close(t.now.ce, 0.98 * 102 + 0.02 * 2, 1e-4);
+    assert_close(t.now.climb, 0.98 * 0.3 + 0.02 * 0.25, 1e-6);
+    assert_true(t.now.gap > 0);
+    t.now.in.step = 300 + 599;
     watch_step_of(&t);
     assert_int_equal(t.now.halt, HALT_NO);
-    t.now.in.step = 300 + 100;
+    t.now.in.step = 300 + 600;
     watch_step_of(&t);
     assert_int_equal(t.now.halt, HALT_CLIMB);
-    t.now.halt = HALT_NO, t.now.climb = 1, t.now.in.step = 300 + 500, t.now.ce_low = t.now.ce - 1;
+    t.now.halt = HALT_NO, t.now.climb = 1, t.now.ce_low = t.now.ce - 5;
     watch_step_of(&t);
     assert_int_equal(t.now.halt, HALT_CE);
     dev_close(&t.dev);
