@@ -100,6 +100,7 @@ net="--model wrn-10-1 --stem 4x4 --side 16"
 expect 0 'whole iteration, M = 1, px shared' bench $net --batch 2 --steps 1 --iterations 2 --threads 1
 expect 0 '"sam": 2,' bench $net --batch 2 --steps 1 --iterations 2 --threads 1 --sam 2 --json
 grep -qF '"iteration_ms": ' out || bad "bench --json: no iteration_ms"
+grep -qF '"labelled": 2,' out || bad "bench --json: labelled is not the batch"
 is_json bench --json
 expect 0 'wrn-10-1, 1x28x28 images, 10 classes, batch 2;' bench --preset demo --batch 2 --steps 1 --iterations 1 --threads 1
 expect 0 'wrn-10-1, 3x8x8 images, 10 classes, batch 2;' bench --preset demo --batch 2 --steps 1 --iterations 1 --threads 1 \

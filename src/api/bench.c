@@ -340,9 +340,11 @@ static char *as_json(const Bench *b, Err *err) {
     json_put_int(&j, "side", b->spec.side);
     json_put_int(&j, "classes", b->spec.classes);
     json_put_int(&j, "batch", b->c->batch);
+    json_put_int(&j, "labelled", config_labelled(b->c));
     json_put_int(&j, "steps", b->c->steps);
     json_put_string(&j, "px", px);
     json_put_double(&j, "sam", b->c->sam);
+    json_put_int(&j, "sam_images", b->c->sam_images);
     json_open_array(&j, "ops");
     for (int i = 0; i < b->n_row; i++) {
         const Row *r = &b->row[i];
