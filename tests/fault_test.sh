@@ -321,12 +321,36 @@ late="--px-from 0.5 --px-margin 0.1 --climb-limit 0.1 --ema 0.9 --warmup 5 --con
 # shellcheck disable=SC2086
 check "p(x) can begin late" gives 0 'p(x) begins with step 40' $tiny $late --iterations 80 --out late
 check "nothing is said about a margin before" eval '! sed "/p(x) begins/q" late/messages.tsv | grep -q exceeded'
-check "the best model is one with p(x)" grep -qE '"best_step": (50|75|80),' late/run.json
+check "a short run ends before that has a density, and keeps its last model" grep -q '"best_step": 80,' late/run.json
 check "the log says nothing of chains before" eval 'awk -F"\t" "NR > 1 && (\$1 < 40) != (\$9 \$10 \$11 == \"\")" late/log.tsv | cmp -s - /dev/null'
+check "there is no picture before" [ "$(cd late/samples && echo *)" = "step-0000050.png step-0000075.png step-0000080.png" ]
 check "it cannot begin at another time when resumed" gives 2 'the run has px-from = 0.5, found 0' --resume --px-from 0 --out late
 # shellcheck disable=SC2086
 check "it says so where it never begins" gives 0 'note: p(x) never began, so no model was written' $tiny --px-from 0.9 --iterations 5 --out never
-check "there is no picture before" [ "$(cd late/samples && echo *)" = "step-0000050.png step-0000075.png step-0000080.png" ]
+# shellcheck disable=SC2086
+check "a longer one waits until it has, and says so" gives 0 'p(x) begins with step 65; the best model is chosen from step 565 on' \
+    $tiny --px-from 0.1 --conv direct --valid-images 0 --iterations 650 --out settles
+check "its best model is one of those" grep -q '"best_step": 650,' settles/run.json
+check "which replaces one without a density, however well that classifies" gives 0 'resuming at step 80' --resume --iterations 600 --out late
+check "there as well" grep -qE '"best_step": (550|575|600),' late/run.json
+if [ -n "$python" ]; then
+    # shellcheck disable=SC2086
+    start $tiny --px-from 0.1 --conv direct --iterations 1000 --out before
+    until [ -e before/samples/step-0000200.png ] || ! kill -0 $pid; do sleep 0.05; done
+    kill -TERM $pid; await
+    check "while p(x) settles, the checkpoint before it is kept" [ "$(step_of before/prev.safetensors)" = 100 ]
+    at=$(step_of before/last.safetensors)
+    train --resume --iterations $at --out before
+    check "a run that ends there has a model" grep -q '"best_step": '$at, before/run.json
+    # shellcheck disable=SC2086
+    check "a run that diverges while p(x) settles is rolled back to the step where it began" gives 3 'rolling back to step 100 ' \
+        $tiny --px-from 0.4 --conv direct --px-weight 1000 --loss-limit 100 --retries 4 --iterations 250 --out unsettled
+    check "then to before it" grep -q 'rolling back to step 75 ' unsettled/messages.tsv
+    check "with less and less of the learning rate" [ "$(grep -c 'half the learning rate' unsettled/messages.tsv)" = 3 ]
+    check "nothing is said about the margin of steps that are gone" eval '! grep -q exceeded.--px-margin unsettled/messages.tsv'
+else
+    skip "no python3 to read states with"
+fi
 
 echo "$passed passed, $failed failed$([ $skipped = 0 ] || echo ", $skipped skipped")"
 [ $failed = 0 ]

@@ -558,34 +558,32 @@ static void the_mean_of_climb_begins_with_its_first_value(void **state) {
     dev_close(&t.dev);
 }
 
-// Cross-entropy, gap and climb are not compared with what they were before p(x) began, nor while
-// chains catch up.
-static void a_late_start_of_px_begins_the_means_anew(void **state) {
+// Cross-entropy, gap and climb are not compared with what they were before p(x) began, nor with
+// their limits while chains catch up.
+static void while_px_settles_the_loss_alone_halts(void **state) {
     (void)state;
     Watched t;
     watch_climb_of_a_quarter(&t, 300, 0);
-    t.w.ce_limit = 1;
+    t.w.ce_limit = 1, t.w.gap_limit = 1;
     t.now.in.px_began = 300, t.now.ce = t.now.ce_low = (real)0.2;
     watch_step_of(&t);
     assert_true(t.now.climb == (real)0.25 && t.now.ce == 2 && t.now.ce_low == 2);
-    t.now.in.step = 300 + 499, t.sums[SUM_ZY] = -99, t.now.climb = -5;      // the former: now 102
+    t.now.in.step = 300 + 499, t.sums[SUM_ZY] = -99, t.now.gap = 9; // cross-entropy: now 102
     watch_step_of(&t);
-    assert_true(t.now.ce == 102 && t.now.ce_low == 102 && t.now.climb == (real)0.25);
-    assert_true(t.now.gap == 0 && t.now.halt == HALT_NO);
-    t.now.in.step = 300 + 500, t.sums[SUM_ZY] = 1, t.now.climb = (real)0.3;
-    watch_step_of(&t);
-    assert_close(t.now.ce, 0.98 * 102 + 0.02 * 2, 1e-4);
-    assert_close(t.now.climb, 0.98 * 0.3 + 0.02 * 0.25, 1e-6);
-    assert_true(t.now.gap > 0);
-    t.now.in.step = 300 + 599;
-    watch_step_of(&t);
-    assert_int_equal(t.now.halt, HALT_NO);
-    t.now.in.step = 300 + 600;
+    assert_close(t.now.ce, 0.98 * 2 + 0.02 * 102, 1e-5);
+    assert_true(t.now.ce_low == t.now.ce && t.now.halt == HALT_NO);
+    t.now.in.step = 300 + 500, t.sums[SUM_ZY] = 1, t.now.gap = 0;
     watch_step_of(&t);
     assert_int_equal(t.now.halt, HALT_CLIMB);
     t.now.halt = HALT_NO, t.now.climb = 1, t.now.ce_low = t.now.ce - 5;
     watch_step_of(&t);
     assert_int_equal(t.now.halt, HALT_CE);
+    t.now.halt = HALT_NO, t.now.climb = 1, t.now.ce_low = t.now.ce, t.now.gap = 9;
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_GAP);
+    t.now.halt = HALT_NO, t.now.in.step = 300 + 1, t.sums[SUM_ZY] = -1e9F;
+    watch_step_of(&t);
+    assert_int_equal(t.now.halt, HALT_LOSS);
     dev_close(&t.dev);
 }
 
@@ -711,7 +709,7 @@ int main(void) {
         cmocka_unit_test(a_gap_beyond_its_limit_halts),
         cmocka_unit_test(a_classifier_that_forgets_halts),
         cmocka_unit_test(the_mean_of_climb_begins_with_its_first_value),
-        cmocka_unit_test(a_late_start_of_px_begins_the_means_anew),
+        cmocka_unit_test(while_px_settles_the_loss_alone_halts),
         cmocka_unit_test(climb_below_its_limit_halts),
         cmocka_unit_test(climb_that_is_no_number_halts),
         cmocka_unit_test(without_chains_there_is_no_climb),

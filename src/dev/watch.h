@@ -34,8 +34,7 @@ RNG_FN int climb_below(const Watch *o, const StepState *now, double above) {
 // nothing yet, has a weight of 0.98^100 = 0.13 in the mean.
 enum { CLIMB_FROM = 100 };
 // Where p(x) begins late (--px-from) chains have to catch up with the classifier, which gets worse
-// meanwhile: for this many steps nothing is compared with a limit but the loss, and then the means
-// begin.
+// meanwhile: for this many steps the loss alone is compared with its limit.
 enum { PX_SETTLES = 500 };
 
 RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *ring) {
@@ -55,20 +54,20 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
         o->sampled < 0 ? 0 : (double)sums[o->sampled * N_SUM + SUM_LSE] / o->n[o->sampled];
     const uint32_t px_step = now->in.step - now->in.px_began;
     const int chains = o->sampled >= 0, late = chains && now->in.px_began;
-    const int settles = late && px_step < PX_SETTLES;
-    const uint32_t climb_from = late ? PX_SETTLES + CLIMB_FROM : CLIMB_FROM;
-    if (chains && px_step >= 50 && !settles) now->gap = watch_mean(now->gap, fabs(fx - fxq));
-    now->ce = !now->in.step || settles ? (real)ce : watch_mean(now->ce, ce);
-    if (!now->in.step || settles || now->ce < now->ce_low) now->ce_low = now->ce;
+    const int begins = !now->in.step || (late && !px_step), settles = late && px_step < PX_SETTLES;
+    if (chains && px_step >= 50) now->gap = watch_mean(now->gap, fabs(fx - fxq));
+    now->ce = begins ? (real)ce : watch_mean(now->ce, ce);
+    if (begins || settles || now->ce < now->ce_low) now->ce_low = now->ce;
     const double climb = watch_climb(o, sums);
-    if (chains) now->climb = !px_step || settles ? (real)climb : watch_mean(now->climb, climb);
+    if (chains) now->climb = begins ? (real)climb : watch_mean(now->climb, climb);
     // written so that NaN does not pass
     now->over_margin = chains && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
     if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
-    if (!now->halt && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
-    if (!now->halt && o->ce_limit > 0 && !(now->ce - now->ce_low <= o->ce_limit))
+    const int limited = !now->halt && !settles;
+    if (limited && o->gap_limit > 0 && !(now->gap <= o->gap_limit)) now->halt = HALT_GAP;
+    else if (limited && o->ce_limit > 0 && !(now->ce - now->ce_low <= o->ce_limit))
         now->halt = HALT_CE;
-    if (!now->halt && px_step >= climb_from && climb_below(o, now, 0)) now->halt = HALT_CLIMB;
+    else if (limited && px_step >= CLIMB_FROM && climb_below(o, now, 0)) now->halt = HALT_CLIMB;
     real *row = ring + (size_t)(now->in.step % (uint32_t)o->n_ring) * N_ROW;
     row[ROW_STEP] = (real)now->in.step;
     row[ROW_LR] = now->in.lr;

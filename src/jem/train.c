@@ -231,7 +231,7 @@ void trainer_advance(Trainer *t) {
     step_or_replay(t);
     t->replay.drawn += draws;
     t->step++;
-    if (t->length.most && px_active(t) && t->step % LENGTH_EVERY == 0)
+    if (t->length.most && px_active(t) && !px_settles(t, t->step) && t->step % LENGTH_EVERY == 0)
         trainer_chain_steps(t, chain_length_next(&t->length, t->chain.steps, t->comm));
 }
 

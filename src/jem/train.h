@@ -5,6 +5,7 @@
 #define TRAIN_H
 #include "conf/config.h"
 #include "data/bytes.h"
+#include "dev/watch.h"
 #include "jem/chain_length.h"
 #include "jem/replay.h"
 #include "jem/sample.h"
@@ -114,6 +115,10 @@ static inline int has_chains(const Trainer *t) { return t->sampled != NULL; }
 // Whether p(x) has still to begin (--px-from).
 static inline int px_pending(const Trainer *t) {
     return has_chains(t) && t->cfg.px_from > 0 && !t->px_began;
+}
+// Whether p(x) began late, and so shortly before that step that chains still catch up.
+static inline int px_settles(const Trainer *t, uint64_t step) {
+    return t->px_began && step > t->px_began && step < t->px_began + PX_SETTLES;
 }
 static inline int px_active(const Trainer *t) { return has_chains(t) && !px_pending(t); }
 static inline int has_attack(const Trainer *t) { return t->x0 != NULL; }

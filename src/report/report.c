@@ -42,7 +42,7 @@ static void put_missing(Page *p) {
     if (!p->r.eval.there && !p->has_model) {
         fprintf(p->out,
                 "<h2>Not evaluated yet</h2>\n<p>The run has no model yet: %s is written after its "
-                "first validation (with --px-from: the first after p(x) began).</p>\n",
+                "first validation (with --px-from: some time after p(x) began).</p>\n",
                 run_file(RUN_BEST));
         return;
     }

@@ -98,9 +98,10 @@ static int checkpoint_due(TrainRun *r) {
 
 int run_is_stable(const TrainRun *r, const StepState *now) {
     const Watch *w = &r->t.watch;
-    return !(w->gap_limit > 0 && now->gap > w->gap_limit / 2) &&
-           !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2) &&
-           (px_pending(&r->t) || !climb_below(w, now, 0.1));
+    return px_settles(&r->t, r->t.step) ||
+           (!(w->gap_limit > 0 && now->gap > w->gap_limit / 2) &&
+            !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2) &&
+            (px_pending(&r->t) || !climb_below(w, now, 0.1)));
 }
 
 // The live page asks for the end of a run by a file in its folder; it is looked for twice per
@@ -120,7 +121,9 @@ static int stop_file(TrainRun *r) {
 static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int last, int *stopped,
                          Err *err) {
     const uint64_t step = r->t.step;
-    const int validate = (epoch_over || last) && step != r->state.validated;
+    const int no_model = !r->state.best_step && px_active(&r->t);
+    const int validate = (epoch_over && step != r->state.validated) ||
+                         (last && (step != r->state.validated || no_model));
     show_progress(r);
     if (!validate) run_write_log(r, NAN, NAN);
     if (validate && comm_agree(r->comm, run_end_epoch(r, err), err)) return -1;
@@ -157,8 +160,10 @@ static int fit_loop(TrainRun *r, int *stopped, Err *err) {
         }
         trainer_advance(t);
         if (t->px_began && t->step == t->px_began + 1)
-            run_say(r, "p(x) begins with step %" PRIu64 "; the best model is chosen from here on",
-                    t->px_began);
+            run_say(r,
+                    "p(x) begins with step %" PRIu64 "; the best model is chosen from step %" PRIu64
+                    " on, or is the last one",
+                    t->px_began, run_density_from(r));
     }
 }
 

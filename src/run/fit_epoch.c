@@ -167,14 +167,32 @@ static void note_margin(TrainRun *r) {
     const char *then = r->cfg.sam <= 0      ? "--sam 1"
                        : r->cfg.sam_images ? "a larger --sam-images"
                                            : "a larger --sam";
-    if (has_chains(&r->t) && r->t.watch.px_margin > 0 && r->over_margin > r->counted / 4 &&
-        !r->told_over_margin++)
+    if (px_active(&r->t) && r->t.watch.px_margin > 0 && r->over_margin > r->counted / 4 &&
+        !px_settles(&r->t, r->t.step) && !r->told_over_margin++)
         run_say(r,
                 "note: in %" PRIu64 " of the last %" PRIu64
                 " steps f(x) - f(x_q) exceeded --px-margin: the classifier learns, p(x) hardly "
                 "does; %s, more --steps or a shorter run may keep the samples good",
                 r->over_margin, r->counted, then);
     r->over_margin = r->counted = 0;
+}
+
+uint64_t run_density_from(const TrainRun *r) {
+    const Config *c = &r->cfg;
+    const double average = c->ema > 0 ? 3 / (1 - c->ema) : 0;
+    if (!r->t.px_began) return 0;
+    return r->t.px_began + (uint64_t)fmax(fmax(PX_SETTLES, average), c->warmup);
+}
+
+// Without validation images the newest model is the best. A model that is losing its density often
+// classifies better, and so does one that has none yet: the former replaces none, and the latter is
+// the best one only until there is another, of a run that ended with it.
+static int is_better(const TrainRun *r, double accuracy, const StepState *now) {
+    const uint64_t from = run_density_from(r), step = r->t.step;
+    const int none = !r->state.best_step || r->state.best_step < from;
+    if (px_pending(&r->t)) return 0;
+    if (step < from) return none && step >= r->total;
+    return none || ((!r->valid.n || accuracy > r->state.best_accuracy) && run_is_stable(r, now));
 }
 
 // With averaged weights (--ema) it is those that are validated and kept.
@@ -191,11 +209,7 @@ int run_end_epoch(TrainRun *r, Err *err) {
         if (!rc) rc = scores_of(&s, r->logits, r->valid.y, r->valid.n, r->valid.classes, 1, err);
         r->valid_accuracy = rc ? NAN : s.accuracy;
     }
-    // without validation images the newest model is the best; one that is losing its density
-    // often classifies better, so it replaces none that was stable; and one that has none yet is
-    // no candidate
-    if (!rc && !px_pending(t) && (!r->valid.n || s.accuracy > r->state.best_accuracy) &&
-        (!r->state.best_step || run_is_stable(r, &keep))) {
+    if (!rc && is_better(r, s.accuracy, &keep)) {
         r->state.best_accuracy = r->valid.n ? s.accuracy : -1;
         r->state.best_step = t->step;
         if (run_writes(r)) rc = save_best(r, &s, err);

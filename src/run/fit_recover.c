@@ -47,7 +47,7 @@ static const char *advice(TrainRun *r, int reason, uint64_t at) {
     if (!px_active(&r->t)) return "try a smaller --lr";
     trainer_rows(&r->t, at - (uint64_t)n, n, row[0]);
     for (int i = 0; i < n; i++) climb += (double)row[i][ROW_CLIMB] / n;
-    return climb < 1.0 / 3 && at - r->t.px_began >= MOST
+    return climb < 1.0 / 3 && at - r->t.px_began >= MOST && !px_settles(&r->t, at)
                ? "the chains' steps are too large (climb in log.tsv): try --px-margin 1, --sam 1, "
                  "a smaller --step-size or more noise on real images (--px shared --sigma 0.1)"
                : "try --px-margin 1, --sam 1, more chain steps (--steps) or a smaller --step-size";
@@ -104,8 +104,10 @@ int run_roll_back(TrainRun *r, int reason, Err *err) {
     const double scale = in_a_row > 1 ? r->t.lr_scale / 2 : r->t.lr_scale;
     const double boost = r->t.sam_boost,
                  more = reason == HALT_CLIMB ? trainer_stronger_sam(&r->t) : boost;
-    // the last checkpoint may already be diverging; climb falls for hundreds of steps
-    const int older = in_a_row > (reason == HALT_CLIMB ? 1 : 2);
+    // the last checkpoint may already be diverging: climb falls for hundreds of steps, and is not
+    // judged while p(x) settles
+    const int older =
+        reason == HALT_CLIMB ? in_a_row > 1 || px_settles(&r->t, r->saved_step) : in_a_row > 2;
     if (load_checkpoint(r, older, err)) return -1;
     r->state.attempt = attempt;
     r->state.lr_scale = r->t.lr_scale = scale;

@@ -194,11 +194,12 @@ void run_note_device(const TrainRun *r) {
 }
 
 // Until the run is past the step it diverged at, the older of the two checkpoints stays: the newer
-// may already be on its way there.
+// may already be on its way there. So it does where the newer was saved while p(x) settled.
 int run_save(TrainRun *r, Err *err) {
     const int past = r->t.step > r->state.diverged_step && r->t.step > r->saved_step;
+    const int keep_newer = past && !px_settles(&r->t, r->saved_step);
     char last[RUN_PATH], prev[RUN_PATH];
-    if (past) r->state.diverged_in_a_row = 0;
+    if (past && !px_settles(&r->t, r->t.step)) r->state.diverged_in_a_row = 0;
     if (!run_writes(r)) {
         r->saved_step = r->t.step;
         return 0;
@@ -210,7 +211,7 @@ int run_save(TrainRun *r, Err *err) {
     RunState now = r->state;
     now.seconds = run_seconds(r);
     memcpy(now.images, r->images, sizeof now.images);
-    if (ckpt_take(&r->state_file, &r->t, &now, last, past ? prev : NULL, err)) return -1;
+    if (ckpt_take(&r->state_file, &r->t, &now, last, keep_newer ? prev : NULL, err)) return -1;
     r->state_job = worker_add(r->writer, (Job){ snapshot_write, snapshot_drop, &r->state_file });
     r->saved_step = r->t.step;
     r->new_length = 0;

@@ -93,7 +93,7 @@ int run_model_path(char dst[RUN_PATH], const char *path, Err *err) {
     if (!file_exists(record)) return no_run(path, names[RUN_RECORD], err);
     return err_set(err, ERR_DATA,
                    "%s: this run has no model yet; %s is written after its first validation (with "
-                   "--px-from: the first after p(x) began)",
+                   "--px-from: some time after p(x) began)",
                    path, names[RUN_BEST]);
 }
 

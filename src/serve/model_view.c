@@ -29,7 +29,7 @@ int model_view_open(ModelView *v, const Config *c, Runs *runs, const char *run, 
         return *run ? err_set(err, ERR_ARG, "no model '%.100s'", run)
                     : err_set(err, ERR_ARG,
                               "there is no model yet: it is written after the first validation "
-                              "(with --px-from: the first after p(x) began)");
+                              "(with --px-from: some time after p(x) began)");
     if (run_model_path(file, found.path, err)) return -1;
     if (stat(file, &now)) return err_set(err, ERR_IO, "%s: cannot be read", found.name);
     if (v->model && !strcmp(v->name, found.name) && same_file(&now, &v->file)) return 0;
