@@ -232,6 +232,9 @@ expect 0 'samples.png: 12 images' sample active --from buffer --count 12
 expect 2 '--weight-noise without fresh chains: expected --from fresh' sample run --from buffer --weight-noise 0.3
 expect 2 '--chain-length without fresh chains: expected --from fresh' sample run --from buffer --chain-length 10
 expect 2 '--steps and --chain-length: expected one of them' sample run --steps 4 --chain-length 10
+expect 2 '--steps and --chain-step: expected one of them' eval run --tasks samples --steps 4 --chain-step 2
+expect 2 '--chain-length, --chain-step: not for .onnx, without chains' export run far.onnx --chain-length 10
+expect 2 'active = 100 without chains: expected px other than none' train --px none --active 100 --data shapes --out none
 expect 0 'far.safetensors: written' export run far.safetensors --chain-length 12.5
 expect 0 'fresh chains     12.5 chain steps of training' info far.safetensors
 expect 0 'chains of 10 steps, from 2.4 to 0.1 times' sample far.safetensors --chain-step 2.4 --count 1 --out far.png

@@ -289,8 +289,11 @@ int jempp_export(Jempp *j, const JemppOptions *o, const char *path, JemppErr *er
     ModelFormat format;
     if (model_format(path, &format, &e)) return api_fail(err, &e);
     if (format == FILE_ONNX) {
+        const int chains = o->cfg.chain_length > 0 || o->cfg.chain_step > 0;
         if (o->cfg.half) err_set(&e, ERR_ARG, "--half: not for .onnx, which has 32-bit weights");
-        return o->cfg.half || onnx_write(j, path, &e) ? api_fail(err, &e) : 0;
+        else if (chains)
+            err_set(&e, ERR_ARG, "--chain-length, --chain-step: not for .onnx, without chains");
+        return o->cfg.half || chains || onnx_write(j, path, &e) ? api_fail(err, &e) : 0;
     }
     const ModelCard card = model_card(j, &cfg);
     return model_save(&j->net, &card, o->cfg.half, path, &e) ? api_fail(err, &e) : 0;

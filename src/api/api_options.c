@@ -152,8 +152,9 @@ int jempp_set_args(JemppOptions *o, int argc, char **argv, JemppErr *err) {
     if (!(config_row("buffer")->commands & o->command->bit) && o->cfg.buffer < o->cfg.batch)
         o->cfg.buffer = o->cfg.batch;             // no option of this command should limit another
     if (o->cfg.resume && o->cfg.out[0]) return 0; // the run's own options are still to come
-    const int sample = o->command->bit == CMD_SAMPLE;
-    return config_check(&o->cfg, &e) || (sample && config_check_sample(&o->cfg, &e))
+    const int sample = o->command->bit == CMD_SAMPLE, eval = o->command->bit == CMD_EVAL;
+    return config_check(&o->cfg, &e) || (sample && config_check_sample(&o->cfg, &e)) ||
+                   (eval && config_check_fresh(&o->cfg, &e))
                ? api_fail(err, &e)
                : 0;
 }

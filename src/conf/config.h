@@ -181,6 +181,7 @@ void config_json(const Config *c, JsonOut *j);   // those of a run, as the membe
 // a radius, ...).
 int  config_check(const Config *c, Err *err);
 int  config_check_sample(const Config *c, Err *err);    // those of `jempp sample`
+int  config_check_fresh(const Config *c, Err *err);     // those of fresh chains, wherever drawn
 // What of a preset gives way to the user's options, once config_check has passed them: its margin
 // and climb-limit to --px-loss bce.
 void config_settle(Config *c);

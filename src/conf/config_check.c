@@ -24,6 +24,9 @@ static int check_no_chains(const Config *c, Err *err) {
     if (c->steps_max)
         return err_set(err, ERR_ARG, "steps-max = %d without chains: expected px other than none",
                        c->steps_max);
+    if (c->active)
+        return err_set(err, ERR_ARG, "active = %d without chains: expected px other than none",
+                       c->active);
     if (c->px_from > 0)
         return err_set(err, ERR_ARG, "px-from = %g without p(x): expected px other than none",
                        c->px_from);
@@ -131,6 +134,14 @@ int config_check(const Config *c, Err *err) {
     return check_length(c, err) || check_chains(c, err) || check_objective(c, err);
 }
 
+int config_check_fresh(const Config *c, Err *err) {
+    static const char *const planned[] = { "chain-length", "chain-step" };
+    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
+        if (config_asked(c, "steps") && config_asked(c, planned[i]))
+            return err_set(err, ERR_ARG, "--steps and --%s: expected one of them", planned[i]);
+    return 0;
+}
+
 int config_check_sample(const Config *c, Err *err) {
     static const char *const of_chains[] = { "animation", "steps", "inner", "step-size",
                                              "clip",      "noise", "clamp", "chain-length",
@@ -139,10 +150,7 @@ int config_check_sample(const Config *c, Err *err) {
         if (c->from != FROM_FRESH && config_asked(c, of_chains[i]))
             return err_set(err, ERR_ARG, "--%s without fresh chains: expected --from fresh",
                            of_chains[i]);
-    static const char *const planned[] = { "chain-length", "chain-step" };
-    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
-        if (config_asked(c, "steps") && config_asked(c, planned[i]))
-            return err_set(err, ERR_ARG, "--steps and --%s: expected one of them", planned[i]);
+    if (config_check_fresh(c, err)) return -1;
     if (c->from == FROM_BUFFER && config_asked(c, "start"))
         return err_set(err, ERR_ARG, "--start without chains: expected --from other than buffer");
     if (c->best && c->worst)

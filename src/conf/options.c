@@ -123,11 +123,11 @@ const OptRow config_rows[] = {
     { "noise", T_NUM, AT(noise), "0", 0, 10, NULL, TRAIN | SAMPLE, "chains",
       "standard deviation of the noise added after each step, with pixels in [-1, 1]" },
     { "chain-length", T_NUM, AT(chain_length), "0", 0, 10000, NULL,
-      TRAIN | SAMPLE | EVAL | EXPORT | MAY_CHANGE, "chains",
+      TRAIN | SAMPLE | EVAL | EXPORT, "chains",
       "total length of fresh chains, in chain steps of training; 0: train finds it at its end, "
       "other commands take the model's" },
     { "chain-step", T_NUM, AT(chain_step), "0", 0, 100, NULL,
-      TRAIN | SAMPLE | EVAL | EXPORT | MAY_CHANGE, "chains",
+      TRAIN | SAMPLE | EVAL | EXPORT, "chains",
       "length of the first step of fresh chains, in chain steps of training; the last is 0.1; 0: "
       "by climb, or what the model says" },
     { "weight-noise", T_NUM, AT(weight_noise), "0.2", 0, 10, NULL, SAMPLE | EVAL, "chains",

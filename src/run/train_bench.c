@@ -43,6 +43,7 @@ static int bench_open(TrainBench *b, const Config *c, Comm *ranks, const Events 
     NetSpec spec;
     const int buffer = cfg.batch > 1000 ? cfg.batch : 1000;
     if (cfg.buffer > buffer) cfg.buffer = buffer;       // filling it takes time, its size none
+    if (cfg.active > buffer) cfg.active = buffer;
     if (config_net(&spec, c, 0, 0, 0, err)) return -1;
     if (cfg.pad >= spec.side) cfg.pad = spec.side - 1;
     cfg.sam_from = cfg.px_from = 0;                     // a preset's would leave SAM or p(x) out
