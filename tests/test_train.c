@@ -522,23 +522,32 @@ static void fresh_chains_come_as_far_as_those_of_the_buffer(void **state) {
         for (int k = 0; k < a.steps; k++) far += (double)anneal_scale(&a, k);
         assert_close(far, 100, 1e-4);
         assert_close(a.pixel, 0.3, 0);
+        assert_close(a.longest, plan[i].first, 0);
     }
     snprintf(c.classes, sizeof c.classes, "cat");
     assert_close(anneal_plan(&c, 0.75).pixel, 0.15, 0);
-    assert_close(anneal_scale(&(Anneal){ 1, 3, 1, 0 }, 0), 3, 0);
+    assert_close(anneal_scale(&(Anneal){ .steps = 1, .first = 3, .last = 1 }, 0), 3, 0);
     c.reinit = 0;                                           // never restarted: far, but not forever
     assert_close((anneal_plan(&c, 1).steps * 6.1) / 2, 400, 6);
     c.chain_length = 61;                                     // what the model says
     assert_int_equal(anneal_plan(&c, 1).steps, 20);
     c.chain_step = 3;
     assert_int_equal(anneal_plan(&c, 1).steps, 40);         // 61 / (3.1 / 2) = 39.4
+    c.chain_length = 1.5;                                   // one step is as long as the chain
+    assert_int_equal(anneal_plan(&c, 1).steps, 1);
+    assert_close(anneal_plan(&c, 1).first, 1.5, 0);
+    c.chain_length = 100, c.chain_step = 1e-9;              // no step is shorter than the last
+    assert_int_equal(anneal_plan(&c, 1).steps, 1000);
+    assert_close(anneal_plan(&c, 1).first, 0.1, 1e-12);
 }
 
 // Three times as long as five moves of 0.2, a step moves a pixel by 3 g: by 0.15 for a g of 0.05.
 static void a_long_step_moves_no_pixel_far(void **state) {
     (void)state;
     const Move training = { .inner = 5, .lr = (real)0.2, .clip = 1 };
-    const Anneal any = { 1, 3, 1, 0 }, near = { 1, 3, 1, 0.15 };
+    const Anneal any = { .steps = 1, .first = 3, .last = 1 };
+    Anneal near = any;
+    near.pixel = 0.15;
     const Move free = anneal_move(&any, training, 0), limited = anneal_move(&near, training, 0);
     assert_close(free.lr, 0.6, 1e-6);
     assert_close(free.clip, 1, 0);

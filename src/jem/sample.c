@@ -13,6 +13,12 @@ Chain chain_of(const Config *c) {
                     .energy = { .a = !c->conditional, .b = c->conditional } };
 }
 
+int chain_same_step(const Chain *a, const Chain *b) {
+    const Move *m = &a->move, *n = &b->move;
+    return a->energy.a == b->energy.a && a->energy.b == b->energy.b && m->inner == n->inner &&
+           m->lr == n->lr && m->clip == n->clip && m->noise == n->noise && m->clamp == n->clamp;
+}
+
 Energy class_energy(void) {
     // Of log p(y|x) = z[y] - LSE as little as makes most chains reach their class: with all of it,
     // which is z[y] alone, single pixels run away (docs/experiments.md).
@@ -66,12 +72,13 @@ Anneal anneal_plan(const Config *c, double climb) {
     const int by_class = c->classes[0] || c->conditional;   // whose gradient drives single pixels
     const double longest = climb < 1 ? 1 / (1 - climb) : LONGEST;
     const double by_climb = fmin(fmax(longest, SHORTEST), LONGEST), far = anneal_length(c);
-    const double most = c->chain_step > 0 ? c->chain_step : by_climb;
+    const double most = c->chain_step > 0 ? fmax(c->chain_step, LAST) : by_climb;
     const int steps = (int)ceil(2 * far / (most + LAST));
     return (Anneal){ .steps = steps,
-                     .first = fmax(2 * far / steps - LAST, LAST),    // so that they add up to `far`
+                     .first = steps > 1 ? 2 * far / steps - LAST : far,  // they add up to `far`
                      .last = LAST,
-                     .pixel = by_class ? 0.15 : 0.3 };
+                     .pixel = by_class ? 0.15 : 0.3,
+                     .longest = most };
 }
 
 void sample_run(Pass *p, const Chain *chain, const ChainBatch *b) {

@@ -12,6 +12,7 @@ typedef struct {
 // What chains climb to become images of a given class y: LSE + 0.2 log p(y|x).
 Energy class_energy(void);
 Chain chain_of(const Config *c);
+int   chain_same_step(const Chain *a, const Chain *b);     // whatever their number of steps
 
 typedef struct {                // a batch of images, on the device, that chains move in place
     real            *x;         // [batch][dim]
@@ -32,6 +33,7 @@ typedef struct {
     int    steps;
     double first, last;         // lengths of the first and last step, in training steps
     double pixel;               // the farthest that a step moves a pixel; 0: no limit
+    double longest;             // what the first step was allowed
 } Anneal;
 
 real anneal_scale(const Anneal *a, int k);      // the length of step k: falls linearly

@@ -361,13 +361,13 @@ int fit(const Config *c, const Events *events, FitResult *result, Err *err) {
         if (px_pending(&r->t))
             run_say(r, "note: p(x) never began, so no model was written: expected more steps, or a "
                        "lower --px-from");
-        run_fit_length(r);
         rc = run_test_best(r, err);
     }
     if (rc && err && worker_check(r->writer, &(Err){ 0 })) run_advise(r, err);
     result->test_accuracy = r->test_accuracy;
     result->test_ece = r->test_ece;
     if (r->start > 0) result->seconds = run_seconds(r);
+    if (!rc && !result->stopped) run_fit_length(r);         // no other rank waits for it
     fit_close(r);
     run_close_ranks(r, rc, err);
     free(r);

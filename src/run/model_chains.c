@@ -203,13 +203,6 @@ static Chain single_step(const Draw *d) {
     return chain;
 }
 
-static int same_steps(const Chain *a, const Chain *b) {
-    const Move *m = &a->move, *n = &b->move;
-    return a->steps == b->steps && a->energy.a == b->energy.a && a->energy.b == b->energy.b &&
-           m->inner == n->inner && m->lr == n->lr && m->clip == n->clip && m->noise == n->noise &&
-           m->clamp == n->clamp;
-}
-
 // How a model's training steps climb where chains get to: measured on one batch, by the run's seed,
 // so that a call's seed chooses its images and not how they are made. Without guidance, with which
 // longer steps seem possible, but pixels run away.
@@ -232,8 +225,8 @@ static int measure_climb(Draw *d, int *cls, double *climb, Err *err) {
 static int find_climb(Draw *d, int *cls, Err *err) {
     Sampler *s = d->s;
     const Chain chain = single_step(d);
-    if (same_steps(&s->known.chain, &chain) && s->known.start == d->cfg.start &&
-        s->known.batch == d->cfg.batch)
+    if (s->known.chain.steps && chain_same_step(&s->known.chain, &chain) &&
+        s->known.start == d->cfg.start && s->known.batch == d->cfg.batch)
         return 0;
     s->known.chain.steps = 0;
     const int rc = measure_climb(d, cls, &s->known.climb, err);

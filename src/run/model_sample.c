@@ -148,7 +148,12 @@ static int options_of(Draw *d, const Config *use, Err *err) {
     d->cfg = d->m->cfg;
     config_take(&d->cfg, use);
     d->steps_given = config_given(use, "steps");
-    if (d->cfg.classes[0] && !d->cfg.conditional && !config_given(use, "chain-length"))
+    const Chain now = chain_of(&d->cfg), trained = chain_of(&d->m->cfg);
+    if (!(d->cfg.chain_length > 0)) d->cfg.chain_length = d->m->cfg.chain_length;
+    const int as_trained = chain_same_step(&now, &trained) && d->cfg.start == d->m->cfg.start &&
+                           d->cfg.batch == d->m->cfg.batch;
+    if (!(use->chain_step > 0)) d->cfg.chain_step = as_trained ? d->m->cfg.chain_step : 0;
+    if (d->cfg.classes[0] && !d->cfg.conditional && !(use->chain_length > 0))
         d->cfg.chain_length *= GUIDED;
     if (d->cfg.best && d->cfg.worst)
         return err_set(err, ERR_ARG, "--best and --worst: one at a time");
