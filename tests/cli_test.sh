@@ -623,6 +623,19 @@ if [ ! $watched ] && command -v python3 >/dev/null; then
     python3 "$here/../tools/compare.py" --jempp "$jempp" --out fails --vary preset=softmax -- --data shapes --side 16 \
         --model wrn-10-1 --batch 16 --train-images 200 --iterations 3 --threads 1 --retries 0 --loss-limit 1 >out 2>err
     grep -qE '^\| softmax \| 95\.8 \| – \| 0\.0 \| 0 \| – \| 0 \| [0-9]+ \| – \|' out || bad "compare.py: no row of a run that diverged"
+
+    mkdir one two
+    for seed in one:1 two:2; do
+        echo "{\"options\": {\"seed\": \"${seed#*:}\", \"lr\": \"0.1\", \"out\": \"$seed\"}, \"steps\": 3, \"seconds\": 90, \"retries\": 0}" >"${seed%:*}/run.json"
+        echo "{\"tasks\": {\"acc\": {\"top1\": 9${seed#*:}.0}}}" >"${seed%:*}/eval.json"
+    done
+    seeds() { python3 "$here/../tools/seeds.py" "$@" >out 2>err; }
+    seeds one two && grep -qF '| accuracy, % | 91.00 | 92.00 | 91.50 | 0.71 |' out && [ ! -s err ] || bad "seeds.py: mean and standard deviation"
+    sed -i 's/"0.1"/"0.2"/' two/run.json
+    seeds one two && grep -q 'warning: two differs from one in lr' err || bad "seeds.py does not compare options"
+    rm two/eval.json
+    seeds one two
+    [ $? = 1 ] && grep -q 'two/eval.json: No such file or directory; expected a run folder after jempp eval' err || bad "seeds.py without an evaluation"
 fi
 
 # ---- the documentation is the program's
