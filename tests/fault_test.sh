@@ -326,6 +326,9 @@ check "the log says nothing of chains before" eval 'awk -F"\t" "NR > 1 && (\$1 <
 check "there is no picture before" [ "$(cd late/samples && echo *)" = "step-0000050.png step-0000075.png step-0000080.png" ]
 check "it cannot begin at another time when resumed" gives 2 'the run has px-from = 0.5, found 0' --resume --px-from 0 --out late
 # shellcheck disable=SC2086
+train $tiny $growing --px-from 0.1 --iterations 300 --out patient
+check "chains do not get longer while p(x) settles" [ "$(length patient 299)" = 1 ]
+# shellcheck disable=SC2086
 check "it says so where it never begins" gives 0 'note: p(x) never began, so no model was written' $tiny --px-from 0.9 --iterations 5 --out never
 # shellcheck disable=SC2086
 check "a longer one waits until it has, and says so" gives 0 'p(x) begins with step 65; the best model is chosen from step 565 on' \
