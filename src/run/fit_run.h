@@ -112,8 +112,8 @@ int  run_init_weights(TrainRun *r, Err *err);
 float *run_slots(const Trainer *t, int most, int *n, Err *err);
 int  run_end_epoch(TrainRun *r, Err *err);
 // The first step whose model is more than the classifier that --px-from begins with: chains have
-// caught up, the learning rate has risen again, and averaged weights have forgotten the classifier's.
-// 0 without it.
+// caught up, the learning rate has risen again, and averaged weights have forgotten those of the
+// classifier. 0 without it.
 uint64_t run_density_from(const TrainRun *r);
 // Test accuracy and ECE of the best model, to r and run.json. Replaces the weights: after the last
 // step.
