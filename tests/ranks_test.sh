@@ -109,7 +109,8 @@ child() { pgrep -P "$1" -x jempp | sed -n "$2p"; }
         check "and no other" one_message
         check "long before --rank-timeout" test $SECONDS -lt 120
     fi
-    ranks 2 $few 2 --start gaussian --data-dir .
+    # the data sets of whoever runs this are hidden
+    JEMPP_DATA=$tmp/nowhere XDG_DATA_HOME=$tmp/nowhere ranks 2 $few 2 --start gaussian
     check "samples that cannot be drawn are refused" says "chain starts for --start informative"
     check "by one message" one_message
 
