@@ -1,14 +1,12 @@
 // test_fit_length.c - a run finds out how far fresh chains of its model should go.
 #include "testing.h"
-#include "data/run_data.h"
 #include "jem/detail.h"
 #include "run/fit.h"
+#include "run/fit_run.h"
 #include "run/model.h"
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
-
-enum { IMAGES = 512, DIM = 3 * 8 * 8 };
 
 static char out[64], line[256];
 
@@ -25,7 +23,7 @@ static Config short_chains(void) {
     strcpy(c.data, "shapes");
     strcpy(c.out, out);
     c.side = 8, c.batch = 256, c.steps = 4, c.reinit = 1, c.buffer = 512, c.valid_images = 600;
-    c.px = PX_SHARED, c.warmup = 10, c.iterations = 150, c.stem = STEM_4X4, c.step_size = 1;
+    c.px = PX_SHARED, c.warmup = 10, c.iterations = 45, c.stem = STEM_4X4, c.step_size = 1;
     c.threads = 1;
     return c;
 }
@@ -80,43 +78,56 @@ static void detail_is_the_variance_of_middle_frequencies(void **state) {
     free(x);
 }
 
-// Of samples of that length, less that of the validation images.
-static double more_detail(Model *m, double length, const Set *valid) {
-    const Config as_trained = { 0 };
-    float *x = malloc((valid->n + IMAGES) * DIM * sizeof *x);
-    for (size_t i = 0; i < valid->n * DIM; i++) x[i] = byte_to_pixel(valid->x[i]);
-    const double of_real = detail(x, valid->n, 3, 8);
-    m->cfg.chain_length = length;
-    OK(model_sample(m, &as_trained, NULL, IMAGES, x, NULL, err));
-    const double of_samples = detail(x, IMAGES, 3, 8);
-    free(x);
-    return of_samples - of_real;
+// Detail that grows evenly, from `first`; every length costs 10.
+typedef struct {
+    double first, slope;
+    int    tried;
+} Line;
+
+static int detail_on_a_line(void *ctx, int power, double *more, double *cost, Err *why) {
+    Line *l = ctx;
+    l->tried++;
+    *more = l->first + l->slope * power;
+    *cost = 10;
+    return l->slope < 0 ? err_set(why, ERR_DATA, "falls") : 0;
 }
 
-static void chains_are_as_long_as_gives_samples_the_detail_of_images(void **state) {
+static void the_search_goes_up_to_where_detail_is_that_of_images(void **state) {
+    (void)state;
+    const struct {
+        Line   line;
+        double left, power;
+        int    tried;
+    } cases[] = {
+        { { .first = -2.5, .slope = 1 }, 1000, 2.5, 4 },
+        { { .first = -2, .slope = 1 }, 1000, 2, 3 },            // exactly
+        { { .first = 0.5, .slope = 1 }, 1000, 0, 1 },           // it does not go down
+        { { .first = -9, .slope = 1 }, 1000, 6, 7 },            // and not for ever
+        { { .first = -2.5, .slope = 1 }, 30, 1, 2 },            // 10 left, the next costs 12.5
+    };
+    double power;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Line l = cases[i].line;
+        OK(length_search(&power, detail_on_a_line, &l, cases[i].left, err));
+        assert_close(power, cases[i].power, 1e-12);
+        assert_int_equal(l.tried, cases[i].tried);
+    }
+    Line falls = { .slope = -1 };
+    Err why = { 0 };
+    assert_int_not_equal(length_search(&power, detail_on_a_line, &falls, 1000, &why), 0);
+    assert_string_equal(why.msg, "falls");
+}
+
+static void a_run_finds_a_length_for_its_model(void **state) {
     (void)state;
     Config c = short_chains();
-    Set images = { 0 }, valid = { 0 };
     Model m;
     train(&c);
     assert_non_null(strstr(line, "a total length of"));
     OK(model_open(&m, &c, out, err));
     const double found = m.cfg.chain_length, start = c.steps / c.reinit;
+    assert_true(found >= start && found <= 1.0001 * start * pow(1.25, 6));
     assert_true(m.cfg.chain_step > 0 && m.cfg.chain_step <= 6);
-    OK(run_images(&m.cfg, NULL, &images, &valid, err));
-    // up to the first length with more detail, and back to where it is equal
-    const double power = log(found / start) / log(1.25), below = floor(power + 1e-6);
-    const double first = more_detail(&m, start, &valid),
-                 less = more_detail(&m, start * pow(1.25, below), &valid),
-                 more = more_detail(&m, start * pow(1.25, below + 1), &valid);
-    assert_true(below >= 0 && below <= 6);
-    assert_true(first < 0 ? power > 0.1 : power < 1e-6);    // there was time for another length
-    if (power - below > 1e-6) {
-        assert_true(less < 0 && more >= 0);
-        assert_close(power, below - less / (more - less), 1e-4);
-    }
-    set_free(&images);
-    set_free(&valid);
     model_close(&m);
     remove_run();
 }
@@ -125,7 +136,7 @@ static void a_length_that_is_given_is_kept(void **state) {
     (void)state;
     Config c = short_chains();
     Model m;
-    c.chain_length = 7, c.iterations = 20;
+    c.chain_length = 7, c.iterations = 5;
     train(&c);
     assert_string_equal(line, "");
     OK(model_open(&m, &c, out, err));
@@ -138,7 +149,7 @@ static void a_short_run_spends_no_time_on_it(void **state) {
     (void)state;
     Config c = short_chains();
     Model m;
-    c.iterations = 40;
+    c.iterations = 20;
     train(&c);
     assert_string_equal(line, "");
     OK(model_open(&m, &c, out, err));
@@ -151,7 +162,8 @@ int main(void) {
     snprintf(out, sizeof out, "/tmp/jempp-fit-length-%d", (int)getpid());
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(detail_is_the_variance_of_middle_frequencies),
-        cmocka_unit_test(chains_are_as_long_as_gives_samples_the_detail_of_images),
+        cmocka_unit_test(the_search_goes_up_to_where_detail_is_that_of_images),
+        cmocka_unit_test(a_run_finds_a_length_for_its_model),
         cmocka_unit_test(a_length_that_is_given_is_kept),
         cmocka_unit_test(a_short_run_spends_no_time_on_it),
     };

@@ -12,7 +12,6 @@
 #include <stdlib.h>
 
 enum { IMAGES = 512 };                  // samples of each length
-enum { LENGTHS = 7 };                   // that the search can try; it only goes up
 
 typedef struct {
     Model   m;
@@ -20,7 +19,6 @@ typedef struct {
     double  real;                       // detail of validation images
     float  *x;                          // IMAGES samples
     double  base;                       // the length to begin with
-    double  left, cost;                 // gradients of a batch: allowed yet; of the last length
 } LengthFit;
 
 static double length_at(const LengthFit *f, double power) { return f->base * pow(1.25, power); }
@@ -44,8 +42,8 @@ static int real_detail(LengthFit *f, const Set *valid, Err *err) {
     return 0;
 }
 
-// How much more detail samples of this length have than validation images.
-static int measure(LengthFit *f, int power, double *more, Err *err) {
+static int measure(void *ctx, int power, double *more, double *cost, Err *err) {
+    LengthFit *f = ctx;
     const Config as_trained = { 0 };
     Detail d;
     f->m.cfg.chain_length = length_at(f, power);
@@ -54,21 +52,22 @@ static int measure(LengthFit *f, int power, double *more, Err *err) {
         return -1;
     const Anneal chains = model_chains(&f->m);
     f->m.cfg.chain_step = chains.longest;
-    f->cost = chains.steps * ceil((double)IMAGES / f->m.cfg.batch);
-    f->left -= f->cost;
+    *cost = chains.steps * ceil((double)IMAGES / f->m.cfg.batch);
     detail_add(&d, f->x, IMAGES);
     *more = detail_value(&d) - f->real;
     detail_close(&d);
     return isfinite(*more) ? 0 : err_set(err, ERR_DATA, "samples that are not finite");
 }
 
-// Goes up from the base until samples have as much detail, or time is over, then back to where they
-// would have as much. Not down: shorter chains have less detail, but not better samples.
-static int search(LengthFit *f, double *power, Err *err) {
-    double before = 0, more = -1;
-    for (int i = 0; i < LENGTHS && more < 0 && f->left > 1.25 * f->cost; i++) {
+// Not down: shorter chains have less detail, but not better samples.
+int length_search(double *power, DetailAt *detail, void *ctx, double left, Err *err) {
+    enum { LENGTHS = 7 };
+    double before = 0, more = -1, cost = 0;
+    *power = 0;
+    for (int i = 0; i < LENGTHS && more < 0 && left > 1.25 * cost; i++) {
         before = more;
-        if (measure(f, i, &more, err)) return -1;
+        if (detail(ctx, i, &more, &cost, err)) return -1;
+        left -= cost;
         *power = i;
     }
     if (*power > 0 && more >= 0) *power -= more / (more - before);
@@ -87,10 +86,18 @@ static int open_fit(LengthFit *f, const TrainRun *r, const char *path, Err *err)
     return real_detail(f, &r->valid, err);
 }
 
+// The search may take a twentieth of the gradients that the chains of training took, but rank 0
+// does alone what ranks share in training.
+static double gradients_allowed(const TrainRun *r) {
+    const double taken = (double)(r->t.step - r->t.px_began) * r->cfg.steps;
+    return taken / 20 / comm_size(r->comm);
+}
+
 static int fit_length(LengthFit *f, const TrainRun *r, const char *path, Err *err) {
     Config options = r->cfg;
-    double power = 0;
-    if (open_fit(f, r, path, err) || search(f, &power, err)) return -1;
+    double power;
+    if (open_fit(f, r, path, err) || length_search(&power, measure, f, gradients_allowed(r), err))
+        return -1;
     options.steps = f->m.cfg.steps;
     options.chain_length = length_at(f, power);
     options.chain_step = f->m.cfg.chain_step;
@@ -99,13 +106,6 @@ static int fit_length(LengthFit *f, const TrainRun *r, const char *path, Err *er
     run_say(r, "fresh chains: a total length of %.3g steps of training was chosen for the model",
             options.chain_length);
     return 0;
-}
-
-// The search may take a twentieth of the gradients that the chains of training took, but rank 0
-// does alone what ranks share in training.
-static double gradients_allowed(const TrainRun *r) {
-    const double taken = (double)(r->t.step - r->t.px_began) * r->cfg.steps;
-    return taken / 20 / comm_size(r->comm);
 }
 
 static int is_cheap(const TrainRun *r) {
@@ -120,7 +120,6 @@ void run_fit_length(TrainRun *r) {
         return;
     LengthFit *f = calloc(1, sizeof *f);
     if (!f) err_set(&why, ERR_MEM, "out of memory for samples");
-    else f->left = gradients_allowed(r);
     if ((!f || fit_length(f, r, path, &why)) && !stop_asked(r->ev))
         run_say(r, "note: the length of fresh chains was not fitted: %s", why.msg);
     if (!f) return;

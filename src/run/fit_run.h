@@ -122,6 +122,13 @@ int  run_test_best(TrainRun *r, Err *err);
 // fit_length.c: chooses how far fresh chains of the best model go, and records it in the model. A
 // failure is a note: samples are drawn without it, too.
 void run_fit_length(TrainRun *r);
+// How much more detail samples have than real images at 1.25^power times the first length, and the
+// gradients that it cost to know.
+typedef int DetailAt(void *ctx, int power, double *more, double *cost, Err *err);
+// The power, from 0 to 6, at which samples have as much detail: tried upwards until they have more,
+// then interpolated. The last one tried where they never have, or `left` gradients would not do for
+// another.
+int length_search(double *power, DetailAt *detail, void *ctx, double left, Err *err);
 
 // fit_fid.c: FID of 5,000 images of the replay buffer (--fid-every)
 int  run_fid_check(const TrainRun *r, Err *err);    // whether what it needs is there
