@@ -382,6 +382,9 @@ top1=$(sed -n 's/ *"top1": \([0-9.]*\),*/\1/p' held/eval.json)
 best=$(sed -n 's/ *"best_valid_accuracy": \([0-9.]*\),*/\1/p' run/run.json)
 awk "BEGIN { exit !($top1 - 100 * $best < 1e-4 && 100 * $best - $top1 < 1e-4) }" ||
     bad "--split valid: $top1 %, the run's best was $best"
+cp run/eval.json before
+expect 0 'shapes (validation) on' eval run --tasks acc --split valid --limit 20 --threads 1
+[ -s run/valid/eval.json ] && cmp -s before run/eval.json || bad "--split valid changed the results on the test images"
 expect 2 'expected no --temperature' eval run --tasks ece --split valid --temperature
 expect 0 'few: 2 steps' train $net --data shapes --iterations 2 --batch 16 --px none --train-images 200 --valid-images 19 --threads 1 --out few
 test=$(sed -n 's/ *"test_accuracy": \([0-9.]*\),*/\1/p' few/run.json)

@@ -55,7 +55,7 @@ static const OptNote EVAL_NOTES[] = {
               "folder:DIR or cifar-file:FILE", "the run's own" },
     { "data-dir", "folder to search first for image sets", NULL },
     { "out", "folder for eval.json, sheets and figures",
-      "the run folder; MODEL-eval for a model file" },
+      "the run folder, or its folder valid with --split valid; MODEL-eval for a model file" },
     { "attack-steps", "gradient steps of an attack", "40; apgd: 100" },
     { "steps", "gradient steps of a fresh chain (samples, fid), each as long as in training",
       "a few long ones, chosen for the model" },

@@ -81,7 +81,9 @@ static int choose_scratch(Evaluation *e, Err *err) {
     return run_path(e->file, e->dir, RUN_EVAL, err);
 }
 
-static int choose_folder(Evaluation *e, Err *err) {
+// --out; else the run's own folder, where figures on validation images have a place of their own;
+// else one named like the model file.
+static int name_folder(Evaluation *e, Err *err) {
     const Model *m = e->m;
     char name[256];
     const char *base = strrchr(m->path, '/');
@@ -89,9 +91,16 @@ static int choose_folder(Evaluation *e, Err *err) {
     char *dot = strrchr(name, '.');
     if (dot && dot != name) *dot = 0;
     if (e->use->out[0]) snprintf(e->dir, sizeof e->dir, "%s", e->use->out);
+    else if (m->run[0] && e->use->split == SPLIT_VALID)
+        return path_join(e->dir, sizeof e->dir, m->run, run_file(RUN_VALID), err);
     else if (m->run[0]) snprintf(e->dir, sizeof e->dir, "%.500s", m->run);
     else snprintf(e->dir, sizeof e->dir, "%s-eval", name);
-    if (comm_rank(m->comm)) return choose_scratch(e, err);
+    return 0;
+}
+
+static int choose_folder(Evaluation *e, Err *err) {
+    if (name_folder(e, err)) return -1;
+    if (comm_rank(e->m->comm)) return choose_scratch(e, err);
     e->new_dir = !dir_exists(e->dir);
     const int rc = dir_make(e->dir, err);
     return rc ? rc : run_path(e->file, e->dir, RUN_EVAL, err);

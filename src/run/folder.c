@@ -23,6 +23,7 @@ static const char *const names[N_RUN_FILE] = {
     [RUN_BEST] = "best.safetensors",
     [RUN_SAMPLES] = "samples",
     [RUN_EVAL] = "eval.json",
+    [RUN_VALID] = "valid",
     [RUN_SHEETS] = "sheets",
     [RUN_REPORT] = "report.html",
     [RUN_SCORES] = "scores",

@@ -11,6 +11,7 @@ typedef enum {
     RUN_BEST,                       // best.safetensors: the model with the best validation accuracy
     RUN_SAMPLES,                    // samples/: one picture of the replay buffer per epoch
     RUN_EVAL,                       // eval.json: results of `jempp eval`
+    RUN_VALID,                      // valid/: a second folder of results, on the validation images
     RUN_SHEETS,                     // sheets/: pictures of `jempp eval`
     RUN_SCORES,                     // scores/: `jempp eval --scores`, one file per set
     RUN_REPORT,                     // report.html
