@@ -164,10 +164,11 @@ JEMPP_API int    jempp_write_grid(const Jempp *j, const float *images, int n, in
 JEMPP_API int    jempp_is_images(const char *path);
 // Fails if, without force, another kind of file is there, or the folder has pictures already.
 JEMPP_API int    jempp_check_images(const char *path, int force, JemppErr *err);
-// Writes single images, rounded to bytes: to FILE.npz as arr_0 [n][side][side][channels], else to a
-// folder as 000000.png, ...; those of an earlier call are removed first.
-JEMPP_API int    jempp_write_images(const Jempp *j, const float *images, int n, const char *path,
-                                    const JemppEvents *ev, JemppErr *err);
+// Writes single images, rounded to bytes: to FILE.npz as arr_0 [n][side][side][channels] and their
+// classes as arr_1 [n], else to a folder as 000000.png, ...; those of an earlier call are removed
+// first. class_of[n]: NULL, or the classes as jempp_sample gives them; no arr_1 where one is -1.
+JEMPP_API int    jempp_write_images(const Jempp *j, const float *images, const int *class_of, int n,
+                                    const char *path, const JemppEvents *ev, JemppErr *err);
 // A grid as coloured text for a terminal; free() it.
 JEMPP_API char  *jempp_preview(const Jempp *j, const float *images, int n, int columns, int width);
 // Writes the model to one file. The path ends in .safetensors, .pt, .pth or .onnx; without the

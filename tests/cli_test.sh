@@ -279,6 +279,13 @@ if python3 -c 'import numpy' 2>/dev/null; then
 assert a.dtype == np.uint8 and a.ndim == 4 and a.shape[0] == 10 and a.shape[3] in (1, 3), (a.dtype, a.shape)' ||
         bad "NumPy does not read what was written"
 fi
+expect 0 'classes.npz: 4 images' sample run --class all --count 4 --steps 1 --out classes.npz
+if python3 -c 'import numpy' 2>/dev/null; then
+    python3 -c 'import numpy as np; a, b = np.load("classes.npz"), np.load("all.npz")
+assert a["arr_1"].dtype == np.int64 and sorted(a["arr_1"]) == [0, 1, 2, 3], a["arr_1"]
+assert b.files == ["arr_0"], b.files' || bad "labels of samples by class"
+fi
+expect 2 'one, 10 pictures: no labels; image sets have them' fid one classes.npz --per-class --device cpu --inception model.safetensors
 expect 2 'fid: expected images and their reference' fid
 expect 2 "found 'one' alone" fid one
 expect 1 'jempp data fetch inception' fid one all.npz --device cpu

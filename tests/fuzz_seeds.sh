@@ -31,6 +31,7 @@ find safetensors -size +64k -delete
 cp "$here"/torch/*.pt torch/
 cp "$here"/npz/* npz/
 "$jempp" sample run --count 2 --from buffer --out images/two.npz --device ref --threads 1 >>log 2>>log
+"$jempp" sample run --count 2 --class all --steps 1 --out images/classes.npz --device ref --threads 1 >>log 2>>log
 for p in "$here"/../presets/*.conf; do cp "$p" "options/$(basename "$p")"; done
 printf 'A--preset\njempp-m10\n--lr=0.1\n--out\nx\n--resume\n' >arguments/train
 printf 'B--count\n9\n--class\ncat,1\n--best\n3\nmodel\n' >arguments/sample

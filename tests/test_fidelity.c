@@ -64,15 +64,19 @@ static int make_weights(const char *path) {
 
 // ---- set-up -------------------------------------------------------------------------------------
 
+static void draw_picture(uint8_t *p, uint32_t which, int k, int dark) {
+    const Rng key = { .seed = 4, .stream = RNG_TEST, .step = which, .sub = (uint32_t)k };
+    for (size_t i = 0; i < 3 * SIDE * SIDE; i++)
+        p[i] = (uint8_t)(rng_below(key, i, 256) >> (dark ? 2 : 0));
+}
+
 static void write_pictures(const char *dir, int n, uint32_t which, int dark) {
     char path[300];
     Image im;
     OK(dir_make(in_root(dir), err));
     OK(image_new(&im, SIDE, SIDE, 3, err));
     for (int k = 0; k < n; k++) {
-        const Rng key = { .seed = 4, .stream = RNG_TEST, .step = which, .sub = (uint32_t)k };
-        for (size_t i = 0; i < 3 * SIDE * SIDE; i++)
-            im.p[i] = (uint8_t)(rng_below(key, i, 256) >> (dark ? 2 : 0));
+        draw_picture(im.p, which, k, dark);
         snprintf(path, sizeof path, "%s/%02d.png", in_root(dir), k);
         OK(image_write_png(&im, path, err));
     }
@@ -147,8 +151,8 @@ static double number(const Json *of, const char *key) {
     return v;
 }
 
-static Json *fid_json(const char *a, const char *b, Heard *h) {
-    const char *const set[] = { "json", "on", NULL };
+static Json *fid_json_with(const char *option, const char *a, const char *b, Heard *h) {
+    const char *const set[] = { "json", "on", option, "on", NULL };
     JemppErr err = { 0 };
     JemppOptions *o = options("fid", set);
     char *argv[] = { (char *)(uintptr_t)a, (char *)(uintptr_t)b };
@@ -158,6 +162,31 @@ static Json *fid_json(const char *a, const char *b, Heard *h) {
     Json *doc = parsed(jempp_fid(o, &ev, &err), &err);
     jempp_options_free(o);
     return doc;
+}
+
+static Json *fid_json(const char *a, const char *b, Heard *h) {
+    return fid_json_with(NULL, a, b, h);
+}
+
+// The pictures of two folders, in turn, as long as there are any; `second` is the label of the
+// second folder's.
+static void write_labelled(const char *path, int n, int n_second, uint32_t which, int second) {
+    const uint64_t all = (uint64_t)n + (uint64_t)n_second, shape[] = { all, SIDE, SIDE, 3 };
+    uint8_t picture[3 * SIDE * SIDE];
+    int32_t label[2 * TEN], at = 0;
+    NpzWriter w;
+    npz_create(&w, in_root(path), 1);
+    npz_add(&w, "arr_0", ST_U8, 4, shape);
+    for (int k = 0; k < 2 * n; k++) {
+        const int dark = k % 2;
+        if (dark && k / 2 >= n_second) continue;
+        draw_picture(picture, which + (uint32_t)dark, k / 2, dark);
+        npz_write(&w, picture, sizeof picture);
+        label[at++] = dark ? second : 0;
+    }
+    npz_add(&w, "arr_1", ST_I32, 1, shape);
+    npz_write(&w, label, all * sizeof *label);
+    OK(npz_finish(&w, err));
 }
 
 // ---- tests --------------------------------------------------------------------------------------
@@ -283,6 +312,66 @@ static void statistics_are_compared_without_a_network(void **state) {
     assert_int_equal(json_kind(json_get(j, "weights")), JSON_NULL);
     assert_non_null(strstr(h.lines, "another resize"));
     json_free(j);
+}
+
+static double fid_of_folders(const char *a, const char *b) {
+    Heard h;
+    Json *j = fid_json(in_root(a), in_root(b), &h);
+    const double fid = number(j, "fid");
+    json_free(j);
+    return fid;
+}
+
+// A class's FID is that of its images alone. Where there are fewer than two of them, there is none.
+static void classes_are_compared_one_by_one(void **state) {
+    (void)state;
+    need_cpu();
+    Heard h;
+    double fid;
+    write_labelled("samples.npz", PICTURES, PICTURES, 1, 1);    // the folders bright and dark
+    write_labelled("reference.npz", 6, 6, 3, 1);                // set/a and set/b
+    write_labelled("one.npz", PICTURES, 1, 1, 1);
+    Json *j = fid_json_with("per-class", in_root("samples.npz"), in_root("reference.npz"), &h);
+    const Json *by_class = json_get(j, "fid_per_class");
+    assert_int_equal(json_count(by_class), 2);
+    OK(json_double(json_at(by_class, 0), &fid));
+    assert_close(fid, fid_of_folders("bright", "set/a"), 1e-6 * fid);
+    OK(json_double(json_at(by_class, 1), &fid));
+    assert_close(fid, fid_of_folders("dark", "set/b"), 1e-6 * fid);
+    json_free(j);
+    j = fid_json_with("per-class", in_root("one.npz"), in_root("reference.npz"), &h);
+    by_class = json_get(j, "fid_per_class");
+    OK(json_double(json_at(by_class, 0), &fid));
+    assert_int_equal(json_double(json_at(by_class, 1), &fid), -1);
+    json_free(j);
+    j = fid_json(in_root("samples.npz"), in_root("reference.npz"), &h);
+    assert_null(json_get(j, "fid_per_class"));
+    json_free(j);
+}
+
+static void classes_without_labels_are_refused(void **state) {
+    (void)state;
+    need_cpu();
+    write_labelled("third.npz", PICTURES, 2, 1, 2);
+    const char *const cases[][3] = {
+        { "dark", "reference.npz", "dark, 8 pictures: no labels; image sets have them, and npz" },
+        { "samples.npz", "dark", "dark, 8 pictures: no labels" },
+        { "run", "reference.npz", "of the replay buffer: no labels" },
+        { "samples.npz", "dark.npz", "dark.npz has statistics alone" },
+        { "third.npz", "reference.npz", "third.npz, 10 images has label 2, expected 0 to 1 as " },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        JemppErr err = { 0 };
+        const char *const set[] = { "per-class", "on", NULL };
+        JemppOptions *o = options("fid", set);
+        char a[300], b[300], *argv[] = { a, b };
+        snprintf(a, sizeof a, "%s", in_root(cases[i][0]));
+        snprintf(b, sizeof b, "%s", in_root(cases[i][1]));
+        if (jempp_set_args(o, 2, argv, &err)) fail_msg("%s", err.msg);
+        assert_null(jempp_fid(o, NULL, &err));
+        if (!strstr(err.msg, cases[i][2])) fail_msg("'%s'", err.msg);
+        jempp_options_free(o);
+    }
 }
 
 static void missing_weights_say_what_to_do(void **state) {
@@ -438,11 +527,13 @@ int main(void) {
         cmocka_unit_test(a_damaged_cache_is_computed_anew),
         cmocka_unit_test(a_cache_that_cannot_be_kept_says_why),
         cmocka_unit_test(statistics_are_compared_without_a_network),
+        cmocka_unit_test(classes_are_compared_one_by_one),
         cmocka_unit_test(missing_weights_say_what_to_do),
         cmocka_unit_test(a_run_logs_fid),
         cmocka_unit_test(a_model_is_evaluated),
         cmocka_unit_test(one_image_has_no_fid),
         cmocka_unit_test(the_replay_buffer_of_a_run_is_compared),
+        cmocka_unit_test(classes_without_labels_are_refused),
         cmocka_unit_test(other_tasks_go_on_without_weights),
     };
     return cmocka_run_group_tests_name("fidelity", tests, make_root, remove_root);

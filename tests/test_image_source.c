@@ -155,6 +155,58 @@ static void images_are_written_and_read_back(void **state) {
     }
 }
 
+static void labels_are_written_and_read_back(void **state) {
+    (void)state;
+    const float x[3 * 16] = { 0 };
+    const int y[] = { 7, 0, 999 };
+    ImageSource s, back;
+    OK(source_of_floats(&s, (FloatImages){ x, 3, 1, 4 }, "samples", err));
+    s.y = y;
+    OK(source_write(&s, in_root("labels.npz"), NULL, err));
+    OK(source_open(&back, in_root("labels.npz"), &(DataOpts){ 0 }, err));
+    assert_memory_equal(back.y, y, sizeof y);
+    assert_int_equal(back.classes, 1000);
+    source_close(&back);
+    source_close(&s);
+}
+
+// An array of that name that other tools wrote for something else is no error.
+static void what_cannot_be_labels_is_ignored(void **state) {
+    (void)state;
+    const struct {
+        StType      type;
+        uint64_t    n;
+        const void *numbers;
+        size_t      bytes;
+        int         labels;
+    } cases[] = {
+        { ST_U8, 2, (uint8_t[]){ 1, 0 }, 2, 1 },
+        { ST_I32, 2, (int32_t[]){ 1, 0 }, 8, 1 },
+        { ST_I64, 2, (int64_t[]){ 1, 0 }, 16, 1 },
+        { ST_I64, 2, (int64_t[]){ 0, -1 }, 16, 0 },
+        { ST_I64, 2, (int64_t[]){ 0, 1000 }, 16, 0 },
+        { ST_I64, 2, (int64_t[]){ 0, (int64_t)1 << 32 }, 16, 0 },
+        { ST_I64, 3, (int64_t[]){ 0, 1, 1 }, 24, 0 },
+        { ST_F32, 2, (float[]){ 0, 1 }, 8, 0 },
+    };
+    const uint64_t shape[] = { 2, 4, 4, 1 };
+    const uint8_t images[32] = { 0 };
+    for (size_t i = 0; i < LEN(cases); i++) {
+        NpzWriter w;
+        ImageSource s;
+        npz_create(&w, in_root("maybe.npz"), 0);
+        npz_add(&w, "arr_0", ST_U8, 4, shape);
+        npz_write(&w, images, sizeof images);
+        npz_add(&w, "arr_1", cases[i].type, 1, &cases[i].n);
+        npz_write(&w, cases[i].numbers, cases[i].bytes);
+        OK(npz_finish(&w, err));
+        OK(source_open(&s, in_root("maybe.npz"), &(DataOpts){ 0 }, err));
+        assert_int_equal(s.y != NULL, cases[i].labels);
+        assert_true(!s.y || (s.y[0] == 1 && s.y[1] == 0 && s.classes == 2));
+        source_close(&s);
+    }
+}
+
 static void a_stopped_writer_leaves_no_file(void **state) {
     (void)state;
     ImageSource s;
@@ -194,6 +246,8 @@ int main(void) {
         cmocka_unit_test(sets_have_two_halves),
         cmocka_unit_test(samples_are_rounded_to_bytes),
         cmocka_unit_test(images_are_written_and_read_back),
+        cmocka_unit_test(labels_are_written_and_read_back),
+        cmocka_unit_test(what_cannot_be_labels_is_ignored),
         cmocka_unit_test(a_stopped_writer_leaves_no_file),
         cmocka_unit_test(other_npz_files_are_refused),
     };

@@ -245,12 +245,15 @@ int jempp_check_images(const char *path, int force, JemppErr *err) {
     return output_images(path, force, &e) ? api_fail(err, &e) : 0;
 }
 
-int jempp_write_images(const Jempp *j, const float *images, int n, const char *path,
-                       const JemppEvents *ev, JemppErr *err) {
+int jempp_write_images(const Jempp *j, const float *images, const int *class_of, int n,
+                       const char *path, const JemppEvents *ev, JemppErr *err) {
     const Events events = events_of(ev);
     Err e = { 0 };
     ImageSource s = { 0 };
     int rc = source_of_floats(&s, model_images(j, images, n), path, &e);
+    for (int i = 0; class_of && i < n; i++)
+        if (class_of[i] < 0) class_of = NULL;
+    s.y = class_of;
     if (!rc) rc = source_write(&s, path, &events, &e);
     source_close(&s);
     return rc ? api_fail(err, &e) : 0;

@@ -36,8 +36,8 @@ static const OptNote TRAIN_NOTES[] = {
 static const OptNote SAMPLE_NOTES[] = {
     { "data-dir", "folder to search first for the training images, which give exact chain starts",
       NULL },
-    { "out", "file to write: a grid (.png, .webp) or single images (.npz, or DIR/ for PNG files)",
-      "samples.png" },
+    { "out", "file to write: a grid (.png, .webp) or single images (.npz, or DIR/ for PNG files); "
+             "with --class, FILE.npz has labels, too", "samples.png" },
     { "seed", "seed of the chains; the same seed gives the same images", NULL },
     { "force", "replace a file of another kind, or the images of an earlier draw in DIR/", NULL },
     { "batch", "chains per batch; with batch norm, samples are best at the training's batch size",
@@ -65,6 +65,7 @@ static const OptNote EVAL_NOTES[] = {
                     "last is 0.1", "as the model says, else by its climb" },
     { "count", "fresh chains in the task fid", NULL },
     { "from", "samples that the task fid takes: fresh or buffer", "both" },
+    { "per-class", "also compute the FID of each predicted class", NULL },
     { 0 },
 };
 static const OptNote PREDICT_NOTES[] = {
@@ -127,6 +128,7 @@ static const OptNote FID_NOTES[] = {
     { "force", "replace a file that is not an npz file", NULL },
     { "side", "folder: and shapes: width and height of the images in pixels", "32" },
     { "data-dir", "folder to search first for image sets", NULL },
+    { "per-class", "also compute the FID of each class, by the labels of both sets", NULL },
     { 0 },
 };
 static const OptNote DATA_NOTES[] = {
@@ -242,6 +244,7 @@ const Command command_table[] = {
                   "cropped and scaled\n"
                   "jempp fid samples.npz reference.npz              # arr_0, or statistics: mu "
                   "and sigma\n"
+                  "jempp fid by-class.npz cifar10 --per-class       # labels: arr_1\n"
                   "jempp fid cifar10 --out cifar10.npz              # writes such statistics",
       .names = "images and their reference: each a set (cifar10, cifar10:test), a folder, an "
                "npz file or a run folder; with --out the images alone", .least = 1, .most = 2,

@@ -16,27 +16,35 @@ static int terminal_width(void) {
     return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) && ws.ws_col > 0 ? ws.ws_col : 80;
 }
 
-static int write_images(const Jempp *j, const float *images, int n, const char *out) {
+typedef struct {
+    float *x;
+    int   *cls, n;
+} Drawn;
+
+// Chains without --class need not end as images of the class that they started from.
+static int write_images(const Jempp *j, const JemppOptions *o, const Drawn *d, const char *out) {
+    char wanted[512];
     JemppErr err = { 0 };
     JemppEvents ev = cli_events();
-    const int failed = jempp_write_images(j, images, n, out, &ev, &err);
+    jempp_get(o, "class", wanted, sizeof wanted);
+    const int failed = jempp_write_images(j, d->x, wanted[0] ? d->cls : NULL, d->n, out, &ev, &err);
     jempp_terminal_close(&ev);
     return failed ? cli_fail(&err) : EXIT_DONE;
 }
 
-static int show(const Jempp *j, const JemppOptions *o, const float *images, int n, const char *out,
+static int show(const Jempp *j, const JemppOptions *o, const Drawn *d, const char *out,
                 const char *animation) {
     JemppErr err = { 0 };
-    const int columns = columns_for(o, n);
+    const int columns = columns_for(o, d->n);
     if (jempp_is_images(out)) {
-        const int rc = write_images(j, images, n, out);
+        const int rc = write_images(j, o, d, out);
         if (rc) return rc;
-    } else if (jempp_write_grid(j, images, n, columns, cli_int(o, "zoom"), out, &err))
+    } else if (jempp_write_grid(j, d->x, d->n, columns, cli_int(o, "zoom"), out, &err))
         return cli_fail(&err);
-    printf("%s: %d image%s\n", out, n, cli_plural((unsigned)n));
+    printf("%s: %d image%s\n", out, d->n, cli_plural((unsigned)d->n));
     if (animation[0]) printf("%s: animation of the chains\n", animation);
     if (!cli_int(o, "preview") || !isatty(STDOUT_FILENO)) return EXIT_DONE;
-    char *text = jempp_preview(j, images, n, columns, terminal_width());
+    char *text = jempp_preview(j, d->x, d->n, columns, terminal_width());
     return cli_print(text, &(JemppErr){ JEMPP_ERR_MEM, "out of memory for a preview" });
 }
 
@@ -60,14 +68,16 @@ static int sample(Jempp *j, const JemppOptions *o) {
     const int n = jempp_n_samples(j, o, &err);
     if (n < 0 || check_files(out, animation, cli_int(o, "force"), &err)) return cli_fail(&err);
     const size_t side = (size_t)jempp_side(j), one = (size_t)jempp_channels(j) * side * side;
-    float *images = malloc((size_t)n * one * sizeof *images);
-    if (!images) return cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for the images" });
-    JemppEvents ev = cli_events();
-    const int failed = jempp_sample(j, o, &ev, n, images, NULL, &err);
-    jempp_terminal_close(&ev);
-    int rc = failed ? cli_fail(&err) : EXIT_DONE;
-    if (!failed && !jempp_rank()) rc = show(j, o, images, n, out, animation);
-    free(images);
+    Drawn d = { malloc((size_t)n * one * sizeof *d.x), malloc((size_t)n * sizeof *d.cls + 1), n };
+    int rc = EXIT_DONE;
+    if (d.x && d.cls) {
+        JemppEvents ev = cli_events();
+        if (jempp_sample(j, o, &ev, n, d.x, d.cls, &err)) rc = cli_fail(&err);
+        jempp_terminal_close(&ev);
+        if (!rc && !jempp_rank()) rc = show(j, o, &d, out, animation);
+    } else rc = cli_fail(&(JemppErr){ JEMPP_ERR_MEM, "out of memory for the images" });
+    free(d.x);
+    free(d.cls);
     return rc;
 }
 

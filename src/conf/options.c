@@ -283,8 +283,8 @@ const OptRow config_rows[] = {
       "images (arr_0) or statistics (mu, sigma)" },
     { "confident", T_NUM, AT(confident), "1", 0.001, 1, NULL, EVAL, "evaluation",
       "fraction of the replay buffer that the task fid takes: its most confident images" },
-    { "per-class", T_FLAG, AT(per_class), "off", 0, 1, NULL, EVAL, "evaluation",
-      "also compute the FID of each class, by predicted class" },
+    { "per-class", T_FLAG, AT(per_class), "off", 0, 1, NULL, EVAL | FID, "evaluation",
+      "also compute the FID of each class: of predicted classes, in jempp fid of labelled ones" },
     { "fid-every", T_NUM, AT(fid_every), "0", 0, 1e6, NULL, TRAIN | MAY_CHANGE, "evaluation",
       "log the FID of 5,000 images of the replay buffer every X epochs; 0: never" },
 

@@ -88,10 +88,46 @@ static int read_npz(ImageSource *s, Zip *z, Err *err) {
     return rc;
 }
 
+static int64_t whole_number(const NpzArray *a, const uint8_t *raw, size_t i) {
+    int32_t narrow = 0;
+    int64_t wide = 0;
+    if (a->type == ST_U8) return raw[i];
+    if (a->type == ST_I32) memcpy(&narrow, raw + i * sizeof narrow, sizeof narrow);
+    else memcpy(&wide, raw + i * sizeof wide, sizeof wide);
+    return a->type == ST_I32 ? narrow : wide;
+}
+
+// arr_1 of other tools need not be labels; then there are none.
+static int read_labels(ImageSource *s, Zip *z, Err *err) {
+    NpzArray a;
+    Err none = { 0 };
+    if (!npz_has(z, "arr_1") || npz_find(z, "arr_1", &a, &none) || a.rank != 1 ||
+        a.shape[0] != s->n || (a.type != ST_U8 && a.type != ST_I32 && a.type != ST_I64))
+        return 0;
+    uint8_t *raw = malloc(a.bytes);
+    int *y = arena_alloc(&s->arena, s->n, sizeof *y), most = 0;
+    int rc =
+        raw && y ? npz_read(z, &a, raw, err) : err_set(err, ERR_MEM, "out of memory for labels");
+    for (size_t i = 0; !rc && i < s->n; i++) {
+        const int64_t label = whole_number(&a, raw, i);
+        if (label < 0 || label >= MAX_CLASSES) {
+            y = NULL;
+            break;
+        }
+        y[i] = (int)label;
+        if (y[i] > most) most = y[i];
+    }
+    free(raw);
+    if (rc || !y) return rc;
+    s->y = y;
+    s->classes = most + 1;
+    return 0;
+}
+
 static int open_npz(ImageSource *s, const char *path, Err *err) {
     Zip z;
     if (zip_open(&z, path, err)) return -1;
-    const int rc = read_npz(s, &z, err);
+    const int rc = read_npz(s, &z, err) || read_labels(s, &z, err) ? -1 : 0;
     zip_close(&z);
     return rc;
 }
@@ -220,6 +256,11 @@ static int write_npz(const ImageSource *s, const char *path, uint8_t *planes, co
     for (uint32_t i = 0; !rc && i < s->n; i++) {
         rc = stopped(ev, err) || interleave(s, i, planes, im->p, err);
         if (!rc) npz_write(&w, im->p, plane(s) * (size_t)s->c);
+    }
+    if (s->y) npz_add(&w, "arr_1", ST_I64, 1, shape);
+    for (size_t i = 0; s->y && i < s->n; i++) {
+        const int64_t label = s->y[i];
+        npz_write(&w, &label, sizeof label);
     }
     const int end = npz_finish(&w, rc ? NULL : err);           // an incomplete file is not kept
     return rc ? rc : end;

@@ -204,54 +204,11 @@ static int write_nearest(Samples *s, Err *err) {
 
 // ---- figures ------------------------------------------------------------------------------------
 
-// The rows of x [n] that are of class c, to dst; how many they are.
-static size_t rows_of_class(float *dst, const float *x, const int *cls, size_t n, int c) {
-    size_t m = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (cls[i] != c) continue;
-        memcpy(dst + m++ * INCEPTION_FEATURES, x + i * INCEPTION_FEATURES,
-               INCEPTION_FEATURES * sizeof *dst);
-    }
-    return m;
-}
-
-// FID of the samples predicted as class c against the reference's images of that class; NaN where
-// there are fewer than two of either.
-static int class_distance(double *fid, const Samples *s, const FeatureSet *f, int c, float *room,
-                          Err *err) {
-    const FeatureSet *ref = &s->e->fid_reference;
-    Moments a = { 0 }, b = { 0 };
-    *fid = NAN;
-    int rc = 0;
-    const size_t n = rows_of_class(room, f->x, s->cls, f->n_x, c);
-    if (n < 2) return 0;
-    rc = moments_of(&a, room, n, INCEPTION_FEATURES, err);
-    const size_t m = rc ? 0 : rows_of_class(room, ref->x, ref->y, ref->n_x, c);
-    if (m >= 2) {
-        rc = moments_of(&b, room, m, INCEPTION_FEATURES, err);
-        if (!rc) rc = frechet_distance(fid, &a, &b, err);
-    }
-    moments_free(&a);
-    moments_free(&b);
-    return rc;
-}
-
 static int distances_by_class(Samples *s, const FeatureSet *f, Err *err) {
     const int C = eval_classes(s->e);
-    const size_t most = f->n_x > s->e->fid_reference.n_x ? f->n_x : s->e->fid_reference.n_x;
-    float *room = malloc(most * INCEPTION_FEATURES * sizeof *room);
     s->result.per_class = eval_alloc(s->e, (size_t)C, sizeof *s->result.per_class, err);
-    int rc = !s->result.per_class ? -1
-             : !room              ? err_set(err, ERR_MEM, "out of memory for features")
-                                  : 0;
-    for (int c = 0; !rc && c < C; c++) {
-        tell_progress(s->e->ev, (uint64_t)c, (uint64_t)C, "classes", "FID by class");
-        rc = stopped(s->e->ev, err);
-        if (!rc) rc = class_distance(&s->result.per_class[c], s, f, c, room, err);
-    }
-    if (!rc) tell_progress(s->e->ev, (uint64_t)C, (uint64_t)C, "classes", "FID by class");
-    free(room);
-    return rc;
+    if (!s->result.per_class) return -1;
+    return fid_by_class(s->result.per_class, C, f, &s->e->fid_reference, s->e->ev, err);
 }
 
 static void warn_of_bias(const Samples *s) {
@@ -267,16 +224,17 @@ static void warn_of_bias(const Samples *s) {
 static int compare(Samples *s, Err *err) {
     ImageSource source;
     FeatureSet f = { 0 };
-    if (source_of_floats(&source, model_images(s->e->m, s->x, s->n),
+    Evaluation *e = s->e;
+    if (source_of_floats(&source, model_images(e->m, s->x, s->n),
                          !strcmp(s->from, "buffer") ? "replay buffer" : "fresh chains", err))
         return -1;
+    source.y = s->cls;
     warn_of_bias(s);
-    int rc = feature_set(&f, s->net, &source, 1, s->e->ev, err);
-    const int figures = !comm_rank(s->e->m->comm);          // others may have no reference
+    int rc = feature_set(&f, s->net, &source, 1, e->ev, err);
+    const int figures = !comm_rank(e->m->comm);             // others may have no reference
     if (!rc && figures)
-        rc = fid_figures(&s->result.figures, &f, &s->e->fid_reference, eval_seed(s->e), s->e->ev,
-                         err);
-    if (!rc && figures && s->e->use->per_class) rc = distances_by_class(s, &f, err);
+        rc = fid_figures(&s->result.figures, &f, &e->fid_reference, eval_seed(e), e->ev, err);
+    if (!rc && figures && e->use->per_class) rc = distances_by_class(s, &f, err);
     feature_set_free(&f);
     source_close(&source);
     return rc;

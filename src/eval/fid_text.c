@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/text_out.h"
+#include "data/formats.h"
 #include "run/feature_set.h"
 #include "run/model.h"
 #include <math.h>
@@ -19,6 +20,8 @@ typedef struct {
     ImageSource   images, reference;
     FeatureSet    a, b;                    // of these
     FidFigures    figures;
+    int           classes;                 // with --per-class
+    double       *by_class;                // [classes]; malloc'd, NULL: not asked for
     double        seconds, seconds_open;   // in all; for the device and the network
 } Comparison;
 
@@ -72,13 +75,33 @@ static int take_features(FeatureSet *f, ImageSource *from, Comparison *c, int re
     int has_logits = 0;
     if (!from->n) return 0;
     const double began = now_seconds();
-    int rc = features_prepare(&c->net, from, &has_logits, err);
+    if (features_prepare(&c->net, from, &has_logits, err)) return -1;
     c->seconds_open += now_seconds() - began;
-    if (!rc)
-        rc = reference || !has_logits ? feature_reference(f, &c->net, from, c->ev, err)
-                                      : feature_set(f, &c->net, from, 1, c->ev, err);
-    source_close(from);
-    return rc;
+    const int cached = (reference || !has_logits) && !c->use->per_class;
+    return cached ? feature_reference(f, &c->net, from, c->ev, err)
+                  : feature_set(f, &c->net, from, !reference, c->ev, err);
+}
+
+static int has_labels(const ImageSource *s, Err *err) {
+    if (s->y) return 0;
+    return err_set(err, ERR_ARG,
+                   "--per-class: %s: no labels; image sets have them, and npz files with arr_1 "
+                   "[n], whole numbers from 0 to %d, as sample --class all --out FILE.npz writes; "
+                   "of a run's replay buffer, eval --tasks fid --per-class compares predicted "
+                   "classes",
+                   s->about, MAX_CLASSES - 1);
+}
+
+static int check_labels(Comparison *c, const char *a, const char *b, Err *err) {
+    if (!c->use->per_class) return 0;
+    if (!c->images.n || !c->reference.n)
+        return err_set(err, ERR_ARG, "--per-class: %s has statistics alone, no labels",
+                       c->images.n ? b : a);
+    if (has_labels(&c->images, err) || has_labels(&c->reference, err)) return -1;
+    c->classes = c->reference.classes;
+    if (c->images.classes <= c->classes) return 0;
+    return err_set(err, ERR_DATA, "--per-class: %s has label %d, expected 0 to %d as %s has",
+                   c->images.about, c->images.classes - 1, c->classes - 1, c->reference.about);
 }
 
 static void warn_of_bias(const Comparison *c) {
@@ -126,6 +149,9 @@ static char *as_json(const Comparison *c, Err *err) {
     json_put_string(&j, "reference", c->b.about);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         json_put_double(&j, number[i].key, number[i].v);
+    if (c->by_class) json_open_array(&j, "fid_per_class");
+    for (int i = 0; i < c->classes; i++) json_put_double(&j, NULL, c->by_class[i]);
+    if (c->by_class) json_close(&j);
     const int computed = c->net.dev.be.name != NULL;          // or both were statistics
     json_put_string(&j, "weights", computed ? c->net.path : NULL);
     json_put_string(&j, "weights_sha256", computed ? c->net.sha256 : NULL);
@@ -150,6 +176,18 @@ static void put_figures(FILE *out, const FidFigures *f) {
     if (!isnan(f->is)) fprintf(out, "  IS         %9.3f  sd %.3f\n", f->is, f->is_sd);
 }
 
+static void put_classes(FILE *out, const Comparison *c) {
+    char name[256], number[24];
+    for (int i = 0; i < c->classes; i++) {
+        snprintf(number, sizeof number, "class %d", i);
+        const char *known = c->reference.set.class_name ? c->reference.set.class_name[i] : number;
+        text_shorten(name, sizeof name, known, 28);
+        fprintf(out, "  FID of %s%*s", name, text_fill(name, 28), "");
+        if (isnan(c->by_class[i])) fprintf(out, "         -\n");
+        else fprintf(out, " %9.3f\n", c->by_class[i]);
+    }
+}
+
 // Names of files may hold control characters.
 static char *tamed(char *text) {
     if (text) tame(text);
@@ -161,6 +199,7 @@ static char *as_text(const Comparison *c, Err *err) {
     if (text_open(&out, "a text", err)) return NULL;
     fprintf(out.f, "%s\nagainst %s\n", c->a.about, c->b.about);
     put_figures(out.f, &c->figures);
+    put_classes(out.f, c);
     if (c->net.dev.be.name)
         fprintf(out.f, "weights: %s\n         SHA-256 %s; %s, %s\n", c->net.path, c->net.sha256,
                 c->net.dev.be.name, c->net.precision);
@@ -178,10 +217,17 @@ static int check_side(const Comparison *c, const char *a, const char *b, Err *er
                    c->use->side, a, b ? " and " : "", b ? b : "");
 }
 
+static int compare_classes(Comparison *c, Err *err) {
+    if (!c->use->per_class) return 0;
+    c->by_class = malloc((size_t)c->classes * sizeof *c->by_class + 1);
+    if (!c->by_class) return err_set(err, ERR_MEM, "out of memory for classes");
+    return fid_by_class(c->by_class, c->classes, &c->a, &c->b, c->ev, err);
+}
+
 static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
     const double began = now_seconds();
     if (check_side(c, a, b, err) || open_side(&c->b, &c->reference, c, b, err) ||
-        open_side(&c->a, &c->images, c, a, err))
+        open_side(&c->a, &c->images, c, a, err) || check_labels(c, a, b, err))
         return NULL;
     if (c->images.n && c->reference.n)
         source_warn_of_size(&c->images, c->reference.h, c->reference.w, c->ev);
@@ -189,7 +235,9 @@ static char *compare(Comparison *c, const char *a, const char *b, Err *err) {
         take_features(&c->a, &c->images, c, 0, err))
         return NULL;
     warn_of_bias(c);
-    if (fid_figures(&c->figures, &c->a, &c->b, (uint64_t)c->use->seed, c->ev, err)) return NULL;
+    if (fid_figures(&c->figures, &c->a, &c->b, (uint64_t)c->use->seed, c->ev, err) ||
+        compare_classes(c, err))
+        return NULL;
     c->seconds = now_seconds() - began;
     return c->use->json ? as_json(c, err) : as_text(c, err);
 }
@@ -210,6 +258,7 @@ static void comparison_free(Comparison *c) {
     feature_set_free(&c->a);
     feature_set_free(&c->b);
     features_close(&c->net);
+    free(c->by_class);
 }
 
 char *fid_statistics(const Config *use, const char *a, const Events *ev, Err *err) {

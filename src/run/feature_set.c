@@ -280,3 +280,43 @@ int fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *refer
     if (images->logits && images->n_x >= IS_SPLITS && score_of(f, images, seed, err)) return -1;
     return 0;
 }
+
+// The rows of class c to dst; how many they are.
+static size_t rows_of_class(float *dst, const FeatureSet *s, int c) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_x; i++)
+        if (s->y[i] == c) memcpy(dst + n++ * DIM, s->x + i * (size_t)DIM, DIM * sizeof *dst);
+    return n;
+}
+
+static int class_distance(double *fid, int c, const FeatureSet *images, const FeatureSet *reference,
+                          float *room, Err *err) {
+    Moments a = { 0 }, b = { 0 };
+    *fid = NAN;
+    size_t n = rows_of_class(room, images, c);
+    if (n < 2) return 0;
+    int rc = moments_of(&a, room, n, DIM, err);
+    n = rc ? 0 : rows_of_class(room, reference, c);
+    if (n >= 2) {
+        rc = moments_of(&b, room, n, DIM, err);
+        if (!rc) rc = frechet_distance(fid, &a, &b, err);
+    }
+    moments_free(&a);
+    moments_free(&b);
+    return rc;
+}
+
+int fid_by_class(double *fid, int classes, const FeatureSet *images, const FeatureSet *reference,
+                 const Events *ev, Err *err) {
+    const size_t most = images->n_x > reference->n_x ? images->n_x : reference->n_x;
+    float *room = malloc(most * DIM * sizeof *room + 1);
+    int rc = room ? 0 : err_set(err, ERR_MEM, "out of memory for features");
+    for (int c = 0; !rc && c < classes; c++) {
+        tell_progress(ev, (uint64_t)c, (uint64_t)classes, "classes", "FID by class");
+        rc = stopped(ev, err);
+        if (!rc) rc = class_distance(&fid[c], c, images, reference, room, err);
+    }
+    if (!rc) tell_progress(ev, (uint64_t)classes, (uint64_t)classes, "classes", "FID by class");
+    free(room);
+    return rc;
+}

@@ -45,4 +45,8 @@ typedef struct {                    // of `n` images; NaN: cannot be computed fr
 
 int  fid_figures(FidFigures *f, const FeatureSet *images, const FeatureSet *reference,
                  uint64_t seed, const Events *ev, Err *err);
+// FID of the images of each class against the reference's of that class, into fid[classes]; NaN
+// where either has fewer than two. Both have labels, and features of all images.
+int  fid_by_class(double *fid, int classes, const FeatureSet *images, const FeatureSet *reference,
+                  const Events *ev, Err *err);
 #endif

@@ -15,20 +15,13 @@
 #include <unistd.h>
 
 static const char *const names[N_RUN_FILE] = {
-    [RUN_RECORD] = "run.json",
-    [RUN_LOG] = "log.tsv",
-    [RUN_DIVERGED] = "diverged.tsv",
-    [RUN_LAST] = "last.safetensors",
-    [RUN_PREV] = "prev.safetensors",
-    [RUN_BEST] = "best.safetensors",
-    [RUN_SAMPLES] = "samples",
-    [RUN_EVAL] = "eval.json",
-    [RUN_VALID] = "valid",
-    [RUN_SHEETS] = "sheets",
-    [RUN_REPORT] = "report.html",
-    [RUN_SCORES] = "scores",
-    [RUN_MESSAGES] = "messages.tsv",
-    [RUN_STOP] = "stop",
+    [RUN_RECORD] = "run.json",       [RUN_LOG] = "log.tsv",
+    [RUN_DIVERGED] = "diverged.tsv", [RUN_LAST] = "last.safetensors",
+    [RUN_PREV] = "prev.safetensors", [RUN_BEST] = "best.safetensors",
+    [RUN_SAMPLES] = "samples",       [RUN_EVAL] = "eval.json",
+    [RUN_VALID] = "valid",           [RUN_SHEETS] = "sheets",
+    [RUN_REPORT] = "report.html",    [RUN_SCORES] = "scores",
+    [RUN_MESSAGES] = "messages.tsv", [RUN_STOP] = "stop",
 };
 
 const char *run_file(RunFile file) { return names[file]; }
