@@ -21,7 +21,7 @@ int chain_same_step(const Chain *a, const Chain *b) {
 
 Energy class_energy(void) {
     // Of log p(y|x) = z[y] - LSE as little as makes most chains reach their class: with all of it,
-    // which is z[y] alone, single pixels run away (docs/experiments.md).
+    // which is z[y] alone, single pixels run away (docs/samples.md).
     const real guide = (real)0.2;
     return (Energy){ .a = 1 - guide, .b = guide };
 }

@@ -3,7 +3,7 @@
 // The coefficients of photographs are nearly uncorrelated, except for the few low ones that hold
 // nearly all of the variance, so keeping the correlations of those alone comes close to the
 // whole covariance at a hundredth of its size. Large models have room for more, and their samples
-// profit (docs/experiments.md).
+// profit (docs/samples.md).
 #include "jem/starts_file.h"
 #include "base/rng.h"
 #include "dev/dense.h"
