@@ -9,16 +9,16 @@
 // ---- the step --------------------------------------------------------------------------------
 
 void trainer_step(Trainer *t) {
-    gather_batches(t);                                      // data set -> labelled, real images
+    gather_batches(t); // data set -> labelled, real images
     if (px_active(t)) {
-        replay_take(&t->replay, t->sampled->x, t->state);   // replay buffer or fresh starts -> x_0
-        run_chains(t);                                      // PYLD: x_0 -> x_q
-        share_chains(t);                                    // all ranks' x_q, on the way
+        replay_take(&t->replay, t->sampled->x, t->state); // replay buffer or fresh starts -> x_0
+        run_chains(t);                                    // PYLD: x_0 -> x_q
+        share_chains(t);                                  // all ranks' x_q, on the way
     }
-    if (has_attack(t)) attack_labelled(t);                  // adversarial training
-    compute_gradients(t);                                   // forward, head, backward; all ranks
-    if (sam_active(t)) sam_gradients(t);                    // the same at the perturbed weights
-    check_step(t);                                          // after a divergence nothing below acts
+    if (has_attack(t)) attack_labelled(t); // adversarial training
+    compute_gradients(t);                  // forward, head, backward; all ranks
+    if (sam_active(t)) sam_gradients(t);   // the same at the perturbed weights
+    check_step(t);                         // after a divergence nothing below acts
     optim_step(&t->optim, &t->net, t->state);
     if (px_active(t)) replay_store(&t->replay, t->chains, t->state);
 }
@@ -50,10 +50,10 @@ void gather_batches(Trainer *t) {
     const TrainBatch *px = t->px_real;
     gather_labelled(t, RNG_EPOCH, RNG_AUGMENT);
     if (!px_active(t)) return;
-    if (t->cfg.px == PX_CLEAN)                              // the first of them, not augmented
+    if (t->cfg.px == PX_CLEAN) // the first of them, not augmented
         be->batch(t->dev, &t->data, t->index + t->px.first, t->px.rows, clean,
                   key_of(t, RNG_AUGMENT2), t->state, px->x, px->y);
-    if (t->cfg.px == PX_INDEPENDENT) {                      // others
+    if (t->cfg.px == PX_INDEPENDENT) { // others
         be->pick(t->dev, t->data.n, t->px.images, key_of(t, RNG_EPOCH2), t->state, t->px_index);
         be->batch(t->dev, &t->data, t->px_index + t->px.first, t->px.rows, noisy,
                   key_of(t, RNG_AUGMENT2), t->state, px->x, px->y);
@@ -65,7 +65,7 @@ void run_chains(Trainer *t) {
     ChainBatch b = {
         .x = t->sampled->x, .y = t->sampled->y, .key = key_of(t, RNG_LANGEVIN), .now = t->state
     };
-    for (int k = 0; k < t->chain.steps; k++) {              // the first move is measured (`climb`)
+    for (int k = 0; k < t->chain.steps; k++) { // the first move is measured (`climb`)
         b.sums = t->sums + row[k < 2 ? k : 2] * N_SUM;
         sample_step(&t->chain_pass, &t->chain, &b, k, k ? NULL : t->sums + CHAIN_SLOPE * N_SUM);
     }
@@ -93,26 +93,24 @@ void attack_labelled(Trainer *t) {
     }
 }
 
-static Energy classifier_alone(const Trainer *t) {
-    return (Energy){ .a = (real)t->cfg.pyx_weight, .b = -(real)t->cfg.pyx_weight };
+// The batches of this step and their terms of the loss.
+static const Watch *objective(const Trainer *t) {
+    return px_active(t) ? &t->watch : &t->classifier;
 }
-
-// The first is the labelled one.
-static int n_batches(const Trainer *t) { return px_active(t) ? t->watch.n_batch : 1; }
 
 // Adds batch i's part of the loss's gradient by the weights, by pass p; its sums go to row `row`.
 // The last one's completes the gradient of this rank.
 static void batch_gradient(Trainer *t, int i, Pass *p, int row) {
     const TrainBatch *b = &t->batch[i];
     const int ranks = b->share.images / b->share.rows;
-    const Energy e = px_active(t) ? b->e : classifier_alone(t);
+    const Watch *o = objective(t);
     const real mean = 1 / (real)(p->batch * ranks);
     pass_forward(p, b->x);
-    if (t->length.most && row != UNREAD && (i == t->watch.px || i == t->watch.sampled))
-        chain_length_keep(&t->length, i == t->watch.sampled, pass_logits(p));
-    t->dev->be.head(t->dev, pass_logits(p), b->y, e, mean, pass_logits_grad(p),
+    if (t->length.most && row != UNREAD && (i == o->px || i == o->sampled))
+        chain_length_keep(&t->length, i == o->sampled, pass_logits(p));
+    t->dev->be.head(t->dev, pass_logits(p), b->y, o->e[i], mean, pass_logits_grad(p),
                     t->sums + row * N_SUM);
-    pass_backward_last(p, i == n_batches(t) - 1 ? t->comm : NULL);
+    pass_backward_last(p, i == o->n_batch - 1 ? t->comm : NULL);
 }
 
 // With --sam-images, all that the first gradient has to give a sharpness-aware step is a direction.
@@ -126,7 +124,8 @@ static Pass *first_pass(Trainer *t, const TrainBatch *b) {
 // Each rank's running statistics moved by its own part of the batch; their mean is what all keep.
 void compute_gradients(Trainer *t) {
     net_zero_grad(&t->net);
-    for (int i = 0; i < n_batches(t); i++) batch_gradient(t, i, first_pass(t, &t->batch[i]), i);
+    for (int i = 0; i < objective(t)->n_batch; i++)
+        batch_gradient(t, i, first_pass(t, &t->batch[i]), i);
     comm_reduce(t->comm, t->dev, t->sums, N_SUMS * N_SUM, REDUCE_SUM);
     comm_reduce(t->comm, t->dev, t->net.state, t->net.n_state, REDUCE_MEAN);
     comm_wait(t->comm, t->dev);
@@ -140,15 +139,15 @@ void sam_gradients(Trainer *t) {
     be->sam_perturb(t->dev, t->net.n_w, t->net.w, t->net.dw, (real)radius, t->sam_keep);
     net_changed(&t->net);
     net_zero_grad(&t->net);
-    for (int i = 0; i < n_batches(t); i++) batch_gradient(t, i, t->batch[i].sam_pass, UNREAD);
+    for (int i = 0; i < objective(t)->n_batch; i++)
+        batch_gradient(t, i, t->batch[i].sam_pass, UNREAD);
     comm_wait(t->comm, t->dev);
     be->copy(t->dev, t->net.w, t->sam_keep, t->net.n_w * sizeof(real));
 }
 
 void check_step(Trainer *t) {
     Backend *be = &t->dev->be;
-    Watch w = t->watch;
-    if (!px_active(t)) w.n_batch = 1, w.px = w.sampled = -1, w.e[0] = classifier_alone(t);
+    Watch w = *objective(t);
     for (int i = 0; i < w.n_batch && few_images(t); i++) w.n[i] = t->sam_rows * comm_size(t->comm);
     be->check_finite(t->dev, t->net.n_w, t->net.dw, t->state);
     be->watch(t->dev, &w, t->sums, t->state, t->ring);
@@ -184,7 +183,7 @@ static void step_or_replay(Trainer *t) {
     t->net.batches += r->batches;
 }
 
-static double share_done(const Trainer *t) {                // of the run
+static double share_done(const Trainer *t) { // of the run
     return t->time_share >= 0 ? t->time_share : (double)t->step / (double)t->schedule.total;
 }
 
@@ -207,7 +206,7 @@ double trainer_stronger_sam(const Trainer *t) {
 // Of the next step.
 static double learning_rate(const Trainer *t) {
     Schedule s = t->schedule;
-    const uint64_t since = t->step - t->px_began;           // p(x) begins with a warm-up, too
+    const uint64_t since = t->step - t->px_began; // p(x) begins with a warm-up, too
     const double warm = since < s.warmup ? (double)since / (double)s.warmup : 1;
     if (t->time_share < 0 && !t->px_began) return t->lr_scale * schedule_lr(&s, t->step);
     // the schedule follows the clock or the steps, the warm-up always the steps
@@ -239,13 +238,13 @@ void trainer_chain_steps(Trainer *t, int steps) {
     if (steps == t->chain.steps) return;
     t->chain.steps = steps;
     watch_first_move(t);
-    trainer_forget(t);                                      // they hold the old number
+    trainer_forget(t); // they hold the old number
 }
 
 void trainer_seed(Trainer *t, int attempt) {
     t->seed = (uint64_t)t->cfg.seed + ((uint64_t)attempt << 53);
     t->replay.seed = t->seed;
-    trainer_forget(t);                                      // they hold the old seed
+    trainer_forget(t); // they hold the old seed
 }
 
 void trainer_rows(Trainer *t, uint64_t step, int n, real *rows) {
@@ -310,10 +309,10 @@ void trainer_broadcast(Trainer *t) {
     if (!c) return;
     struct {
         uint64_t step, seed, batches;
-        double   lr_scale, sam_boost, auroc;
+        double lr_scale, sam_boost, auroc;
         uint64_t px_began;
         uint32_t drawn;
-        int      chain_steps;
+        int chain_steps;
     } host = { t->step,         t->seed,     t->net.batches,  t->lr_scale,   t->sam_boost,
                t->length.auroc, t->px_began, t->replay.drawn, t->chain.steps };
     comm_broadcast(c, &host, sizeof host);

@@ -20,7 +20,6 @@ typedef struct {                  // one batch of images that goes through the n
     Share  share;
     real  *x;                     // on the device: [rows][dim]
     int   *y;                     // labels, or NULL where no term reads them
-    Energy e;                     // its terms of the loss, added up
     Pass  *pass, *sam_pass;
 } TrainBatch;
 
@@ -52,7 +51,8 @@ typedef struct {
     TrainBatch batch[MAX_BATCHES];
     TrainBatch *labelled, *px_real;     // of these; px_real may be labelled. NULL: no p(x)
     TrainBatch *sampled;          // x_q, the end points of chains; NULL: no p(x)
-    Watch    watch;
+    Watch    watch;               // the loss: these batches' terms, added up; its limits
+    Watch    classifier;          // the same before p(x) begins: the labelled batch alone
     real    *chains;              // on the device: x_q of all ranks, [cfg.batch][dim]
     int     *index, *px_index;    // on the device: rows of the training set
     real    *x0;                  // on the device: images before an attack, or NULL

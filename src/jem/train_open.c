@@ -23,17 +23,9 @@ static void objective(Trainer *t) {
     const Config *c = &t->cfg;
     const int generative = c->px != PX_NONE, own = generative && c->px != PX_SHARED;
     const real pyx = (real)c->pyx_weight, px = (real)c->px_weight, pxy = (real)c->pxy_weight;
-    t->batch[0].e = (Energy){ .a = pyx, .b = -pyx };
     const int real_at = own ? 1 : 0, sampled_at = generative ? real_at + 1 : -1;
-    if (generative) {
-        Energy *r = &t->batch[real_at].e, *s = &t->batch[sampled_at].e;
-        const real bce = c->px_loss == LOSS_BCE ? px : 0, penalty = (real)c->penalty;
-        const real diff = px - bce;                         // by the difference f(x_q) - f(x)
-        *r = (Energy){ .a = r->a - diff, .b = r->b - pxy, .c = penalty, .d = -bce };
-        *s = c->conditional ? (Energy){ .a = diff, .b = pxy, .c = penalty, .d = bce }
-                            : (Energy){ .a = diff + pxy, .c = penalty, .d = bce };
-    }
-    t->watch = (Watch){ .n_batch = generative ? sampled_at + 1 : 1,
+    t->watch = (Watch){ .e = { { .a = pyx, .b = -pyx } },
+                        .n_batch = generative ? sampled_at + 1 : 1,
                         .label = 0,
                         .px = generative ? real_at : -1,
                         .sampled = sampled_at,
@@ -44,20 +36,31 @@ static void objective(Trainer *t) {
                         .climb_limit = (real)c->climb_limit,
                         .px_margin = (real)c->px_margin,
                         .n_ring = N_RING };
+    if (generative) {
+        Energy *r = &t->watch.e[real_at], *s = &t->watch.e[sampled_at];
+        const real bce = c->px_loss == LOSS_BCE ? px : 0, penalty = (real)c->penalty;
+        const real diff = px - bce; // by the difference f(x_q) - f(x)
+        *r = (Energy){ .a = r->a - diff, .b = r->b - pxy, .c = penalty, .d = -bce };
+        *s = c->conditional ? (Energy){ .a = diff, .b = pxy, .c = penalty, .d = bce }
+                            : (Energy){ .a = diff + pxy, .c = penalty, .d = bce };
+    }
     watch_first_move(t);
     t->labelled = &t->batch[0];
     t->px_real = generative ? &t->batch[real_at] : NULL;
     t->sampled = generative ? &t->batch[sampled_at] : NULL;
     for (int i = 0; i < t->watch.n_batch; i++) {
-        if (c->px_margin > 0) reverse_px(&t->batch[i].e, i ? 0 : pyx, t->state);
+        if (c->px_margin > 0) reverse_px(&t->watch.e[i], i ? 0 : pyx, t->state);
         TrainBatch *b = &t->batch[i];
         const int other = i && t->px.rows != t->labels.rows;
         b->share = i ? t->px : t->labels;
         b->pass = i == sampled_at ? &t->sampled_pass : other ? &t->px_pass : &t->label_pass;
         b->sam_pass = other ? &t->sam_px : &t->sam_pass;
-        t->watch.e[i] = b->e;
         t->watch.n[i] = b->share.images;
     }
+    t->classifier = t->watch;
+    t->classifier.n_batch = 1;
+    t->classifier.px = t->classifier.sampled = -1;
+    t->classifier.e[0] = (Energy){ .a = pyx, .b = -pyx };
 }
 
 static int open_batches(Trainer *t, Err *err) {
@@ -67,7 +70,7 @@ static int open_batches(Trainer *t, Err *err) {
         TrainBatch *b = &t->batch[i];
         const size_t rows = (size_t)b->share.rows;
         b->x = dev->be.alloc(dev, rows * dim * sizeof(real), "a batch");
-        const int labels = b == t->labelled || b->e.b != 0;     // a term reads them
+        const int labels = b == t->labelled || t->watch.e[i].b != 0; // a term reads them
         if (labels && b != t->sampled) b->y = dev->be.alloc(dev, rows * sizeof(int), "labels");
         if (t->cfg.conditional && b == t->sampled) b->y = t->replay.y + t->px.first;
     }
@@ -132,7 +135,7 @@ static int place_drops(Schedule *s, const char *text, uint64_t per_epoch, Err *e
     double at[MAX_DROPS];
     s->n_drop = config_fractions(text, at, MAX_DROPS, err);
     if (s->n_drop < 0) return -1;
-    const int whole = s->total >= 3 * per_epoch;            // shorter runs drop between epochs too
+    const int whole = s->total >= 3 * per_epoch; // shorter runs drop between epochs too
     for (int i = 0; i < s->n_drop; i++) {
         const double step = at[i] * (double)s->total;
         s->drop[i] = whole ? (uint64_t)llround(step / (double)per_epoch) * per_epoch
@@ -162,7 +165,7 @@ static int open_schedule(Trainer *t, Err *err) {
                               .warmup = (uint64_t)c->warmup,
                               .total = (uint64_t)llround(steps),
                               .factor = c->decay_factor };
-    if (c->minutes > 0) t->schedule.total = 1000000;        // parts of the time (learning_rate)
+    if (c->minutes > 0) t->schedule.total = 1000000; // parts of the time (learning_rate)
     t->time_share = c->minutes > 0 ? 0 : -1;
     return place_drops(&t->schedule, c->decay_at, c->minutes > 0 ? 1 : t->per_epoch, err);
 }
