@@ -323,32 +323,41 @@ static void one_number_that_is_not_finite_halts(void **state) {
     bufs_free(t);
 }
 
+// Images that are no whole number of vectors; more rows and more draws than go through at a time.
 static void chain_starts_agree(void **state) {
     Pair *t = *state;
-    enum { ROWS = 23, DIM = 1100, OUT = 3 };
-    static uint8_t bytes[40 * DIM];
-    int rows[ROWS];
+    enum { SET = 40, ROWS = 300, DIM = 1104, DRAWS = 101 };
+    static const struct {
+        int rows, dim, draws;
+    } cases[] = {
+        { 23, 1100, 2 }, { ROWS, DIM, DRAWS }, { 257, 84, 13 }, { 2, 4, 1 }, { 0, 48, 1 }
+    };
+    static uint8_t bytes[SET * DIM];
+    int rows[ROWS], number[DRAWS];
     const Rng key = { 9, RNG_TEST, 2, 0 };
-    for (int i = 0; i < 40 * DIM; i++) bytes[i] = (uint8_t)rng_u32(key, (uint64_t)i);
-    for (int i = 0; i < ROWS; i++) rows[i] = (i * 7) % 40;
-    for (int factor = 0; factor < 2; factor++) {
+    for (int i = 0; i < SET * DIM; i++) bytes[i] = (uint8_t)rng_u32(key, (uint64_t)i);
+    for (int i = 0; i < ROWS; i++) rows[i] = (i * 7) % SET;
+    for (int k = 0; k < DRAWS; k++) number[k] = 4 + 5 * k;
+    for (int i = 0; i < 2 * (int)(sizeof cases / sizeof *cases); i++) {
+        const int n = cases[i / 2].rows, dim = cases[i / 2].dim, draws = cases[i / 2].draws;
+        const int out_rows = draws + 1, factor = i % 2;
         real *mean[2], *low[2], *out[2];
-        twins(t, DIM, 0, 0.1, mean);
-        twins(t, (size_t)ROWS * DIM, 0, 1, low);
-        twins(t, (size_t)OUT * DIM, 0, 1, out);
+        twins(t, (size_t)dim, 0, 0.1, mean);
+        twins(t, (size_t)(n + 1) * (size_t)dim, 0, 1, low);
+        twins(t, (size_t)out_rows * (size_t)dim, 0, 1, out);
         for (int k = 0; k < 2; k++) {
             Dev *dev = &t->dev[k];
-            const Gauss g = { .n = ROWS,
-                              .dim = DIM,
+            const Gauss g = { .n = n,
+                              .dim = dim,
                               .bytes = bytes,
                               .rows = rows,
                               .factor = factor ? low[k] : NULL,
                               .mean = mean[k],
-                              .scale = (real)0.2,
+                              .scale = (real)(0.9 / sqrt(n + 1)),
                               .jitter = (real)0.01 };
-            dev->be.gauss(dev, &g, (const int[]){ 4, 9 }, 2, key, out[k], OUT);
+            dev->be.gauss(dev, &g, number, draws, key, out[k], out_rows);
         }
-        same(out[0], out[1], (size_t)OUT * DIM, 1e-5, "gauss");
+        same(out[0], out[1], (size_t)out_rows * (size_t)dim, 1e-5, "gauss");
         bufs_free(t);
     }
 }

@@ -371,59 +371,6 @@ static void check_finite(Dev *dev, size_t n, const float *g, StepState *now) {
     if (bad && !now->halt) now->halt = HALT_GRAD;
 }
 
-// ---- chain starts -------------------------------------------------------------------------------
-
-enum { PIECE = 1024 };               // pixels of one draw that stay in the innermost cache
-
-static void add_bytes(float *x, float w, const uint8_t *row, int n) {
-    #pragma omp simd
-    for (int i = 0; i < n; i++) x[i] += w * ((float)row[i] * (1 / 127.5f) - 1);
-}
-
-static void add_row(float *x, float w, const float *row, int n) {
-    #pragma omp simd
-    for (int i = 0; i < n; i++) x[i] += w * row[i];
-}
-
-// Pixels at .. at+len-1 of one draw. Every piece draws the same row weights for itself, which costs
-// less than waiting for another thread's.
-static void gauss_piece(const Gauss *g, Rng key, size_t at, int len, float *out) {
-    Rng z = key, eta = key;
-    z.sub = 1;
-    eta.sub = 2;
-    const size_t dim = (size_t)g->dim;
-    float x[PIECE] = { 0 }, w[4];
-    double total = 0;
-    for (int r = 0; r < g->n; r++) {
-        if (r % 4 == 0) rng_normal4(z, (uint32_t)r / 4, w);
-        const float weight = g->scale * w[r % 4];
-        total += (double)weight;
-        if (g->factor) add_row(x, weight, g->factor + (size_t)r * dim + at, len);
-        else add_bytes(x, weight, g->bytes + (size_t)g->rows[r] * dim + at, len);
-    }
-    const float keep = g->factor ? 1 : (float)(1 - total);
-    for (int i = 0; i < len; i++) {
-        if (i % 4 == 0) rng_normal4(eta, (uint32_t)(at + (size_t)i) / 4, w);
-        out[at + (size_t)i] =
-            clamp(x[i] + keep * g->mean[at + (size_t)i] + g->jitter * w[i % 4], 1);
-    }
-}
-
-static void gauss(Dev *dev, const Gauss *g, const int *number, int n, Rng key, float *out,
-                  int n_out) {
-    if (!cpu_ready(dev)) return;
-    const int pieces = (g->dim + PIECE - 1) / PIECE;
-    #pragma omp parallel for collapse(2) schedule(dynamic)
-    for (int k = 0; k < n; k++)
-        for (int p = 0; p < pieces; p++) {
-            Rng mine = key;
-            mine.step += (uint32_t)number[k];
-            const int left = g->dim - p * PIECE;
-            gauss_piece(g, mine, (size_t)p * PIECE, left < PIECE ? left : PIECE,
-                        out + draw_row(number[k], n_out) * (size_t)g->dim);
-        }
-}
-
 void FOR_ISA(cpu_ops_)(Backend *be) {
     be->norm_fwd = norm_fwd;
     be->norm_bwd = norm_bwd;
@@ -437,5 +384,5 @@ void FOR_ISA(cpu_ops_)(Backend *be) {
     be->adam = adam;
     be->ema = ema;
     be->check_finite = check_finite;
-    be->gauss = gauss;
+    be->gauss = FOR_ISA(cpu_gauss_);
 }

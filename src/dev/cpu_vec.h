@@ -27,6 +27,9 @@ enum { L = 8 };
 #define FOR_ISA__(name, i) name##i
 
 extern const Winograd FOR_ISA(cpu_wino_); // cpu_wino.c
+// cpu_starts.c
+void FOR_ISA(cpu_gauss_)(Dev *, const Gauss *, const int *number, int n, Rng key, float *out,
+                         int n_out);
 
 // A caller's memory need not be aligned for vectors; where it is, nothing is lost.
 typedef float vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
