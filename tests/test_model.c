@@ -647,6 +647,8 @@ static void classes_are_found_by_name_number_and_with_commas(void **state) {
         Err err = { 0 };
         assert_int_equal(model_classes(&m, wrong[i], wanted, &err), -1);
         assert_non_null(strstr(err.msg, "the model's 5 classes are cat, cat, wild, dog"));
+        const int alike = !strcmp(wrong[i], "cat,wil");
+        assert_int_equal(strstr(err.msg, "--class wil: did you mean wild? ") != NULL, alike);
     }
 }
 

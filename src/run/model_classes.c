@@ -2,6 +2,7 @@
 // See model.h.
 #include "run/model.h"
 #include "base/text.h"
+#include "conf/nearest.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +10,18 @@
 static int no_such_class(const Model *m, const char *name, size_t n_name, Err *err) {
     enum { MOST = 12 };
     const int n = m->net.spec.classes;
-    char list[600] = "", one[48];
+    char list[600] = "", one[48], asked[64], meant[80] = "";
+    const char *near = NULL;
+    const int most = n_name < sizeof asked ? (int)n_name : (int)sizeof asked - 1;
+    snprintf(asked, sizeof asked, "%.*s", text_whole(name, most), name);
+    for (int i = 0; i < n; i++) nearer(asked, m->class_name[i], &near);
+    if (near)
+        snprintf(meant, sizeof meant, "did you mean %s? ", text_shorten(one, sizeof one, near, 40));
     for (int i = 0; i < n && i < MOST; i++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
                  text_shorten(one, sizeof one, m->class_name[i], 40));
-    return err_set(err, ERR_ARG, "--class %.*s: the model's %d classes are %s%s", (int)n_name, name,
-                   n, list, n > MOST ? ", ..." : "");
+    return err_set(err, ERR_ARG, "--class %s: %sthe model's %d classes are %s%s", asked, meant, n,
+                   list, n > MOST ? ", ..." : "");
 }
 
 // The class whose name the text begins with, up to a comma or the end: the longest, since names may
