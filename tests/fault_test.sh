@@ -94,6 +94,14 @@ check "and the model says how long they were" \
 check "--steps-max cannot change" gives 2 'the run has steps-max = 6, found 8' --resume --steps-max 8 --out cut
 check "nor --start-real" gives 2 'the run has start-real = 0.3, found 0' --resume --start-real 0 --out cut
 
+# shellcheck disable=SC2086
+train $tiny --optimizer muon --conv direct --iterations 40 --out whole
+# shellcheck disable=SC2086
+train $tiny --optimizer muon --conv direct --iterations 27 --out parts
+train --resume --iterations 40 --out parts
+check "so are those that Muon trained" same whole parts
+check "--muon-lr cannot change" gives 2 'the run has muon-lr = 0.03, found 0.01' --resume --muon-lr 0.01 --out parts
+
 # ---- asked to stop
 # shellcheck disable=SC2086
 start $tiny --iterations 1000000 --out run

@@ -109,6 +109,7 @@ static void each_choice_has_the_number_of_its_enum(void **state) {
         { "norm", "none", NORM_NONE },
         { "stem", "4x4", STEM_4X4 },
         { "optimizer", "adam", OPTIM_ADAM },
+        { "optimizer", "muon", OPTIM_MUON },
         { "schedule", "onecycle", SCHED_ONECYCLE },
         { "precision", "bf16", PREC_BF16 },
         { "conv", "direct", CONV_DIRECT },
@@ -412,6 +413,9 @@ static void what_does_not_fit_together_is_refused(void **state) {
     unfit("px = none\nstart-real = 0.5\n", "start-real = 0.5 without chains");
     unfit("px = none\npx-from = 0.1\n", "px-from = 0.1 without p(x): expected px other than none");
     unfit("pyx-weight = 0\npx-from = 0.1\n", "px-from = 0.1: expected pyx-weight above 0");
+    unfit("muon-lr = 0.01\n", "muon-lr = 0.01: expected optimizer = muon");
+    unfit("optimizer = muon\nnorm = none\n", "optimizer = muon with norm = none: expected norm");
+    unfit("optimizer = muon\nlr = 0\n", "lr = 0 with optimizer = muon: expected lr above 0");
     unfit("labelled = 63\n", "labelled = 63: expected at least batch = 64, or 0");
     unfit("labelled = 129\nranks = 2\n",
           "ranks = 2: they must divide batch = 64 and labelled = 129");

@@ -709,6 +709,64 @@ static void dot_products_agree(void **state) {
     pair_close(&t);
 }
 
+static void products_of_matrices_agree(void **state) {
+    (void)state;
+    enum { COUNT = 3 };
+    static const int shapes[][3] = {
+        { 1, 1, 1 }, { 3, 5, 7 }, { 16, 144, 16 }, { 160, 1440, 160 }
+    };
+    static const Precision types[] = { PREC_FP32, PREC_BF16 };
+    for (size_t k = 0; k < LEN(types); k++) {
+        Pair t;
+        pair_open(&t, types[k], NULL);
+        for (size_t s = 0; s < LEN(shapes); s++)
+            for (int how = 0; how < 8; how++) {
+                const int m = shapes[s][0], n = shapes[s][1], inner = shapes[s][2];
+                real *a[2], *b[2], *c[2];
+                twins(&t, (size_t)(COUNT * m * inner), 0, 1, a);
+                twins(&t, (size_t)(COUNT * inner * n), 0, 1, b);
+                twins(&t, (size_t)(COUNT * m * n), 0, 1, c);
+                for (int i = 0; i < 2; i++)
+                    t.dev[i].be.matmul(&t.dev[i], COUNT, m, n, inner, (real)1.5,
+                                       (Factor){ a[i], how & 1 }, (Factor){ b[i], how >> 1 & 1 },
+                                       how >> 2, c[i]);
+                same(&t, c, (size_t)(COUNT * m * n), k ? 2e-3 : 1e-5, "a product of matrices");
+                bufs_free(&t);
+            }
+        pair_close(&t);
+    }
+}
+
+static void steps_that_keep_the_length_agree(void **state) {
+    (void)state;
+    static const int sizes[] = { 1, 31, 144, 2304, 100001 };
+    Pair t;
+    pair_open(&t, PREC_FP32, NULL);
+    for (size_t k = 0; k < LEN(sizes); k++)
+        for (int halt = 0; halt < 2; halt++) {
+            enum { COUNT = 3, SIDE = 24 };
+            const size_t n = (size_t)sizes[k], all = COUNT * n;
+            real *w[2], *g[2], *v[2], *u[2], *x[2], *square[2], *out[2];
+            twins(&t, n, 0, 1, w), twins(&t, n, 0, 1, g), twins(&t, n, 0, 1, v);
+            twins(&t, n, 0, 1, u), twins(&t, all, 1, 1, x);
+            twins(&t, COUNT * SIDE * SIDE, 0, 1, square);
+            empty_twins(&t, COUNT * SIDE * SIDE, out);
+            for (int i = 0; i < 2; i++) {
+                Dev *dev = &t.dev[i];
+                StepState *now = now_on(&t, i, (StepState){ .in.lr = (real)0.1, .halt = halt });
+                dev->be.nesterov(dev, n, g[i], v[i], u[i], (real)0.9, now);
+                dev->be.sphere_step(dev, n, w[i], u[i], (real)3, now);
+                dev->be.unit_length(dev, COUNT, n, x[i]);
+                dev->be.add_identity(dev, COUNT, SIDE, 2, (real)0.5, square[i], out[i]);
+            }
+            same(&t, v, n, 1e-6, "momentum"), same(&t, u, n, 1e-6, "a step");
+            same(&t, w, n, 1e-6, "weights on their sphere"), same(&t, x, all, 1e-6, "unit lengths");
+            same(&t, out, COUNT * SIDE * SIDE, 1e-6, "the identity added");
+            bufs_free(&t);
+        }
+    pair_close(&t);
+}
+
 static void optimisers_agree(void **state) {
     (void)state;
     Pair t;
@@ -1050,7 +1108,7 @@ static real *trainer_end(Trainer *t, Dev *dev, size_t *n) {
 // Ten steps, most of which are recorded and replayed, against ten that are not. With labelled,
 // p(x) begins after five.
 static void recorded_steps(Precision precision, const char *model, double sam, int sam_images,
-                           int labelled) {
+                           int labelled, OptimKind optimizer) {
     enum { STEPS = 10 };
     real *w[2];
     uint64_t batches[2];
@@ -1063,7 +1121,7 @@ static void recorded_steps(Precision precision, const char *model, double sam, i
         const DevOpts o = { .precision = precision, .deterministic = 1, .tuning = tuning };
         config_defaults(&c);
         strcpy(c.model, model);
-        c.steps = 2, c.sam = sam, c.sam_images = sam_images;
+        c.steps = 2, c.sam = sam, c.sam_images = sam_images, c.optimizer = optimizer;
         c.iterations = STEPS, c.labelled = labelled, c.px_from = labelled ? 0.5 : 0;
         trainer_start(&t, &dev, &o, !i, &c);
         for (int k = 0; k < STEPS; k++) trainer_advance(&t);
@@ -1083,11 +1141,13 @@ static void recorded_steps(Precision precision, const char *model, double sam, i
 static void a_recorded_step_is_the_same_step(void **state) {
     (void)state;
     if (!has_device("cuda")) skip();
-    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0, 0);
-    recorded_steps(PREC_BF16, "wrn-10-4", 2, 0, 0);            // wide enough for own convolutions
-    recorded_steps(PREC_BF16, "wrn-10-4", 2, 4, 0);
-    recorded_steps(PREC_BF16, "wrn-10-4", 2, 4, 12);
-    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0, 12);
+    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0, 0, OPTIM_SGD);
+    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0, 0, OPTIM_MUON);
+    // wide enough for own convolutions
+    recorded_steps(PREC_BF16, "wrn-10-4", 2, 0, 0, OPTIM_SGD);
+    recorded_steps(PREC_BF16, "wrn-10-4", 2, 4, 0, OPTIM_MUON);
+    recorded_steps(PREC_BF16, "wrn-10-4", 2, 4, 12, OPTIM_SGD);
+    recorded_steps(PREC_FP32, "wrn-10-1", 0, 0, 12, OPTIM_SGD);
 }
 
 // Five plain steps and five sharpness-aware ones of 64 images as CIFAR-10's, with 160 and more
@@ -1297,6 +1357,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(chains_and_attacks_agree),
         cmocka_unit_test(noise_on_weights_agrees),
         cmocka_unit_test(dot_products_agree),
+        cmocka_unit_test(products_of_matrices_agree),
+        cmocka_unit_test(steps_that_keep_the_length_agree),
         cmocka_unit_test(optimisers_agree),
         cmocka_unit_test(watches_agree),
         cmocka_unit_test(batches_agree),

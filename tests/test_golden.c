@@ -137,9 +137,12 @@ static void check_steps(const char *name, const char *which) {
     set_up(&f, name);
     void *mem = open_pass(&f, &p, MODE_TRAIN);
     const int none = !strcmp(name, "none"), is_adam = !strcmp(which, ".adam");
-    Optim o = { .kind = is_adam ? OPTIM_ADAM : OPTIM_SGD,
+    Optim o = { .kind = is_adam                   ? OPTIM_ADAM
+                        : !strcmp(which, ".muon") ? OPTIM_MUON
+                                                  : OPTIM_SGD,
                 .sgd = { (real)0.9, (real)4e-4 },
-                .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)4e-4 } };
+                .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)4e-4 },
+                .muon_rate = 1 };
     OK(optim_open(&o, &f.net, err));
     StepState *now = f.dev.be.alloc(&f.dev, sizeof *now, "now");
     double *wanted = golden_read(&f.st, name, which, NULL);
@@ -206,6 +209,7 @@ static void all_steps(void) {
     for (size_t i = 0; i < LEN(nets); i++) {
         check_steps(nets[i], ".sgd");
         check_steps(nets[i], ".adam");
+        if (strcmp(nets[i], "none")) check_steps(nets[i], ".muon");
     }
 }
 

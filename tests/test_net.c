@@ -311,10 +311,10 @@ static void statistics_move_only_where_the_pass_says_so(void **state) {
     }
 }
 
-static void check_no_allocation(const char *device) {
+static void check_no_allocation(const char *device, OptimKind kind) {
     Fixture f;
     Pass p;
-    Optim o = { .kind = OPTIM_SGD, .sgd = { (real)0.9, 0 }, .ema_keep = (real)0.9 };
+    Optim o = { .kind = kind, .sgd = { (real)0.9, 0 }, .muon_rate = 1, .ema_keep = (real)0.9 };
     set_up(&f, device, &small);
     void *mem = open_pass(&f, &p, WANT_DX | MODE_TRAIN);
     OK(optim_open(&o, &f.net, err));
@@ -338,8 +338,11 @@ static void check_no_allocation(const char *device) {
 
 static void a_step_allocates_nothing(void **state) {
     (void)state;
-    check_no_allocation("ref");
-    if (has_device("cpu")) check_no_allocation("cpu");
+    check_no_allocation("ref", OPTIM_SGD);
+    check_no_allocation("ref", OPTIM_MUON);
+    if (!has_device("cpu")) return;
+    check_no_allocation("cpu", OPTIM_SGD);
+    check_no_allocation("cpu", OPTIM_MUON);
 }
 
 static void wrn_28_10_has_the_published_size(void **state) {

@@ -181,6 +181,7 @@ static void ranks_train_as_one_does_without_norm(void **state) {
 static void ranks_train_as_one_does_with_sync_bn(void **state) {
     (void)state;
     expect_equal("sync-bn = on\n", 2);
+    expect_equal("sync-bn = on\noptimizer = muon\n", 2);
     expect_equal("sync-bn = on\nbn-stats = all\nsam = 0.5\nlabelled = 12\n", 4);
 }
 

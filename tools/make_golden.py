@@ -23,6 +23,8 @@ net.safetensors
   CASE.sgd, CASE.adam    [6] cross-entropy in train mode before steps 1 to 5 and after the last, always on
                          the same batch. sgd: lr 0.1 (none: 0.01), momentum 0.9, decay 4e-4. adam: lr 1e-3,
                          betas 0.9 and 0.999, eps 1e-8, decay 4e-4 (added to the gradient).
+  CASE.muon              [6] the same (not none): the filters but the stem's by steps of 0.1 along the
+                         orthogonalised gradient, momentum 0.9; the rest by sgd.
 
 iterate.safetensors: ten iterations from the weights w.NAME above, 8x8 pictures, 3 channels
   real, clean, start     [10,6,3,8,8] U8: pictures for cross-entropy, for p(x), fresh chain starts
@@ -215,9 +217,33 @@ def one_mode(out, at, net, x, y):
         out[f"{at}.dw.{name}"] = thin(g)
 
 
+class Muon:
+    """Filters but the stem's: momentum of Nesterov's kind; Newton and Schulz's iteration, five rounds; a step
+    of `rate` times the filter's length, which is then restored. The rest: SGD."""
+    def __init__(self, net, rate, momentum, **how):
+        self.rate, self.momentum = rate, momentum
+        self.filters = [p for name, p in net.named_parameters() if p.dim() == 4 and name != "f.conv1.weight"]
+        ids = {id(p) for p in self.filters}
+        self.velocity = [torch.zeros_like(p) for p in self.filters]
+        self.rest = torch.optim.SGD([p for p in net.parameters() if id(p) not in ids], momentum=momentum, **how)
+
+    @torch.no_grad()
+    def step(self):
+        self.rest.step()
+        for p, v in zip(self.filters, self.velocity):
+            v.mul_(self.momentum).add_(p.grad)
+            x = (p.grad + self.momentum * v).flatten(1)
+            x = x / x.norm()
+            for _ in range(5):
+                gram = x @ x.T
+                x = 3.4445 * x + (-4.775 * gram + 2.0315 * gram @ gram) @ x
+            moved = p - self.rate * p.norm() * (x / x.norm()).view_as(p)
+            p.copy_(moved * (p.norm() / moved.norm()))
+
+
 def five_steps(net, x, y, optimiser, **how):
     net = copy.deepcopy(net).train()
-    opt = optimiser(net.parameters(), **how)
+    opt = Muon(net, **how) if optimiser is Muon else optimiser(net.parameters(), **how)
     losses = []
     for _ in range(6):
         loss = F.cross_entropy(net(x), y)
@@ -243,6 +269,8 @@ def net_file(w):
         lr = 0.01 if case == "none" else 0.1
         out[f"{case}.sgd"] = five_steps(net, x, y, torch.optim.SGD, lr=lr, momentum=0.9, weight_decay=4e-4)
         out[f"{case}.adam"] = five_steps(net, x, y, torch.optim.Adam, lr=1e-3, weight_decay=4e-4)
+        if case != "none":
+            out[f"{case}.muon"] = five_steps(net, x, y, Muon, rate=0.1, momentum=0.9, lr=0.1, weight_decay=4e-4)
         one_mode(out, f"{case}.train", net.train(), x, y)
         for name, s in statistics(net).items():
             out[f"{case}.stat.{name}"] = s

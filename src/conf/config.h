@@ -67,7 +67,7 @@ typedef struct {
     OptimKind optimizer;
     SchedKind schedule;
     int    warmup;
-    double lr, momentum, weight_decay, decay_factor, ema, sam, sam_from;
+    double lr, muon_lr, momentum, weight_decay, decay_factor, ema, sam, sam_from;
     int    sam_images;
     char   decay_at[64];            // fractions of the run: "1/3,2/3,5/6"
     // adversarial training

@@ -120,6 +120,18 @@ static int check_objective(const Config *c, Err *err) {
     return 0;
 }
 
+static int check_optimizer(const Config *c, Err *err) {
+    if (c->optimizer != OPTIM_MUON && config_asked(c, "muon-lr"))
+        return err_set(err, ERR_ARG, "muon-lr = %g: expected optimizer = muon", c->muon_lr);
+    if (c->optimizer == OPTIM_MUON && c->norm == NORM_NONE)
+        return err_set(err, ERR_ARG,
+                       "optimizer = muon with norm = none: expected norm = batch, because Muon "
+                       "keeps the length of each filter");
+    if (c->optimizer == OPTIM_MUON && c->lr <= 0)
+        return err_set(err, ERR_ARG, "lr = 0 with optimizer = muon: expected lr above 0");
+    return 0;
+}
+
 int config_check(const Config *c, Err *err) {
     NetSpec spec;
     double at[MAX_DROPS];
@@ -131,7 +143,8 @@ int config_check(const Config *c, Err *err) {
         return err_set(err, ERR_ARG, "side = %d: expected a multiple of 4 up to 256", c->side);
     if (c->channels == 2) return err_set(err, ERR_ARG, "channels = 2: expected 1 or 3, or 0");
     if (config_fractions(c->decay_at, at, MAX_DROPS, err) < 0) return -1;
-    return check_length(c, err) || check_chains(c, err) || check_objective(c, err);
+    return check_length(c, err) || check_chains(c, err) || check_objective(c, err) ||
+           check_optimizer(c, err);
 }
 
 int config_check_fresh(const Config *c, Err *err) {

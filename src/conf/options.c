@@ -186,14 +186,19 @@ const OptRow config_rows[] = {
     { "bn-momentum", T_NUM, AT(bn_momentum), "0.1", 0, 1, NULL, TRAIN, "objective",
       "weight of the new batch in the running statistics" },
 
-    { "optimizer", T_CHOICE, AT(optimizer), "sgd", 0, 0, "sgd|adam", TRAIN | BENCH, "optimisation",
-      "SGD with momentum, or Adam" },
+    { "optimizer", T_CHOICE, AT(optimizer), "sgd", 0, 0, "sgd|adam|muon", TRAIN | BENCH,
+      "optimisation",
+      "SGD with momentum, Adam, or Muon: orthogonal steps for the filters of convolutions, SGD for "
+      "the rest" },
+    { "muon-lr", T_NUM, AT(muon_lr), "0.03", 0, 1, NULL, TRAIN, "optimisation",
+      "peak learning rate of filters with --optimizer muon: the length of a step in units of the "
+      "filter's own; it follows the same schedule as --lr" },
     { "lr", T_NUM, AT(lr), "0.1", 0, 100, NULL, TRAIN, "optimisation",
       "peak learning rate" },
     { "momentum", T_NUM, AT(momentum), "0.9", 0, 0.9999, NULL, TRAIN, "optimisation",
-      "momentum of SGD" },
+      "momentum of SGD and Muon" },
     { "weight-decay", T_NUM, AT(weight_decay), "0.0004", 0, 10, NULL, TRAIN, "optimisation",
-      "weight decay, on all parameters" },
+      "weight decay, on all parameters but the filters that Muon trains" },
     { "schedule", T_CHOICE, AT(schedule), "step", 0, 0, "step|cosine|linear|onecycle", TRAIN,
       "optimisation", "learning-rate schedule" },
     { "decay-at", T_TEXT, AT(decay_at), "1/3,2/3,5/6", 0, 0, "FRACTIONS", TRAIN, "optimisation",

@@ -210,6 +210,7 @@ typedef struct {
 } Watch;
 
 typedef struct { real momentum, decay; } Sgd;
+typedef struct { const real *p; int transposed; } Factor; // of a product of matrices, row-major
 typedef struct { real beta1, beta2, eps, decay; } Adam;
 
 typedef enum { CONV_AUTO, CONV_DIRECT } ConvChoice;
@@ -297,6 +298,19 @@ typedef struct Backend {
     void  (*sgd)(Dev *, size_t n, real *w, const real *g, real *v, Sgd o, const StepState *now);
     void  (*adam)(Dev *, size_t n, real *w, const real *g, real *m, real *v, Adam o,
                   const StepState *now);
+    // Muon (net/muon.c), on `count` matrices that follow one another.
+    // c = scale a b (+ c); c is m x n, and k the length of a's rows and b's columns
+    void  (*matmul)(Dev *, int count, int m, int n, int k, real scale, Factor a, Factor b, int add,
+                    real *c);
+    // divides each matrix, of n numbers, by its length (the Frobenius norm)
+    void  (*unit_length)(Dev *, int count, size_t n, real *x);
+    // y = scale x + shift I; n x n
+    void  (*add_identity)(Dev *, int count, int n, real scale, real shift, const real *x, real *y);
+    // v = momentum v + g; u = g + momentum v
+    void  (*nesterov)(Dev *, size_t n, const real *g, real *v, real *u, real momentum,
+                      const StepState *now);
+    // w goes |w| rate in.lr along -o and is brought back to its length
+    void  (*sphere_step)(Dev *, size_t n, real *w, const real *o, real rate, const StepState *now);
     void  (*ema)(Dev *, size_t n, real *avg, const real *w, real keep, const StepState *now);
     // halt = HALT_GRAD if a value is not finite
     void  (*check_finite)(Dev *, size_t n, const real *g, StepState *now);

@@ -69,8 +69,8 @@ int  choices_read(char **text, const char *from);
 void cpu_cache_read(Dev *dev);
 void cpu_cache_write(const Cpu *cpu);
 
-// cpu_ops.c and cpu_pool.c (operations for the table) and cpu_stem.c, compiled for each instruction
-// set.
+// cpu_ops.c, cpu_pool.c and cpu_starts.c (operations for the table) and cpu_stem.c, compiled for
+// each instruction set.
 void cpu_ops_bf16(Backend *be);
 void cpu_ops_avx512(Backend *be);
 void cpu_ops_avx2(Backend *be);

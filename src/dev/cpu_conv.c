@@ -316,6 +316,17 @@ static void conv_dw(Dev *dev, const Conv *c, const Tensor *x, const Tensor *dy, 
     if (db) cpu->k->bias_grad(dy, c->y_plain, cpu->partial, db);
 }
 
+// Muon's products (Backend.matmul).
+static void matmul(Dev *dev, int count, int m, int n, int k, real scale, Factor a, Factor b,
+                   int add, real *c) {
+    const dnnl_dim_t row_a = a.transposed ? m : k, row_b = b.transposed ? k : n;
+    for (int i = 0; i < count && cpu_ready(dev); i++, a.p += m * k, b.p += k * n, c += m * n)
+        dnn_ok(dev,
+               dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, scale, a.p,
+                          row_a, b.p, row_b, add ? 1 : 0, c, n),
+               "a product of matrices");
+}
+
 void cpu_conv_table(Backend *be) {
     be->filters_pack = filters_pack;
     be->filter_close = filter_close;
@@ -324,4 +335,5 @@ void cpu_conv_table(Backend *be) {
     be->conv_fwd = conv_fwd;
     be->conv_dx = conv_dx;
     be->conv_dw = conv_dw;
+    be->matmul = matmul;
 }

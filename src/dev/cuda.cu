@@ -429,6 +429,7 @@ static void cuda_close(Dev *dev) {
     if (!cuda) return;
     if (cuda->stream && dev->linked != LINK_LOST) cudaStreamSynchronize(cuda->stream);
     cuda_ranks_close(dev);
+    cuda_muon_close(dev);
     cuda_conv_stop(dev);
     cache_write(cuda);
     for (int i = 0; i < cuda->n_old; i++) cudaFree(cuda->old[i]);
@@ -476,6 +477,7 @@ extern "C" __attribute__((visibility("default"))) int jempp_backend(int abi, siz
     be->record_free = record_free;
     cuda_ops_table(be);
     cuda_data_table(be);
+    cuda_muon_table(be);
     cuda_ranks_table(be);
     cuda_window_table(be);
     cuda_norm_table(be);

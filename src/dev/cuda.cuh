@@ -49,6 +49,7 @@ typedef struct {
     Pending      pending[MAX_PENDING];
     int          n_pending;
     struct Ranks *ranks;               // cuda_ranks.cu's, or NULL
+    struct Blas *blas;                 // cuda_muon.cu's, or NULL
 } Cuda;
 
 static inline Cuda *cuda_of(const Dev *dev) { return (Cuda *)dev->impl; }
@@ -77,6 +78,8 @@ void cuda_relu(Dev *dev, Tensor *t, int plain, const float *b);   // t = max(0, 
 void cuda_ranks_table(Backend *be);                          // cuda_ranks.cu
 void cuda_ranks_close(Dev *dev);
 void cuda_ranks_settle(Dev *dev);                            // waits for the stream, up to a limit
+void cuda_muon_table(Backend *be);                           // cuda_muon.cu
+void cuda_muon_close(Dev *dev);
 void cuda_norm_start(Dev *dev);                              // cuda_norm.cu
 void cuda_norm_table(Backend *be);
 void cuda_pool_table(Backend *be);                           // cuda_pool.cu
@@ -152,6 +155,27 @@ size_t stem_partial(const Conv *c);                          // bytes of partial
 // its length, by some of its numbers. room: two doubles on the device.
 double conv_probe(Dev *dev, const Conv *c, int dir, const Tensor *x, const Tensor *y,
                   const float *w, const float *dw, double *room);
+
+// ---- sums --------------------------------------------------------------------------------------
+
+template <class T> static __device__ inline T warp_sum(T s) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(~0u, s, d);
+    return s;
+}
+
+// The sum over the block, in every thread.
+static __device__ inline double block_sum(double s) {
+    __shared__ double part[32];
+    const int n = (int)blockDim.x / 32;
+    s = warp_sum(s);
+    __syncthreads();                   // part may still be read, by the sum before
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+    __syncthreads();
+    s = 0;
+    for (int i = 0; i < n; i++) s += part[i];
+    return s;
+}
 
 // ---- 8-channel vectors -------------------------------------------------------------------------
 

@@ -6,12 +6,6 @@ static __device__ float clamp(float v, float limit) {
     return v > limit ? limit : v < -limit ? -limit : v;
 }
 
-static __device__ double warp_sum(double s) {
-    #pragma unroll
-    for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(~0u, s, d);
-    return s;
-}
-
 // ---- the head and its losses -------------------------------------------------------------------
 
 enum { HEAD_THREADS = 1024 };
@@ -320,18 +314,6 @@ static void ema(Dev *dev, size_t n, real *avg, const real *w, real keep, const S
     if (dev->err.kind) return;
     ema_kernel<<<(unsigned)cuda->sms * 8, 256, 0, cuda->stream>>>(n, avg, w, keep, now);
     cuda_launched(dev, "ema");
-}
-
-// The sum over the block, in every thread.
-static __device__ double block_sum(double s) {
-    __shared__ double part[32];
-    const int n = (int)blockDim.x / 32;
-    s = warp_sum(s);
-    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
-    __syncthreads();
-    s = 0;
-    for (int i = 0; i < n; i++) s += part[i];
-    return s;
 }
 
 enum { ASCEND_THREADS = 256 };

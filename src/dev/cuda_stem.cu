@@ -154,12 +154,6 @@ struct View {                                 // elements by position, plain or 
     __device__ int filled() const { return plain ? c : (c + 7) / 8 * 8; }
 };
 
-static __device__ float warp_sum(float s) {
-    #pragma unroll
-    for (int d = 16; d > 0; d /= 2) s += __shfl_xor_sync(~0u, s, d);
-    return s;
-}
-
 // A warp makes one output.
 static __global__ void plain_fwd_kernel(Geometry g, View x, const float *w, const float *b,
                                         View y) {

@@ -103,4 +103,5 @@ void ref_table(Backend *be) {
     };
     ref_net_table(be);
     ref_learn_table(be);
+    ref_muon_table(be);
 }

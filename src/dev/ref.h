@@ -11,4 +11,5 @@ static inline real *plane(const Tensor *t, int n, int c) {
 
 void ref_net_table(Backend *be);                      // ref_net.c
 void ref_learn_table(Backend *be);                    // ref_learn.c
+void ref_muon_table(Backend *be);                     // ref_muon.c
 #endif

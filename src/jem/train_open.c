@@ -215,6 +215,7 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
     t->optim = (Optim){ .kind = c->optimizer,
                         .sgd = { (real)c->momentum, (real)c->weight_decay },
                         .adam = { (real)0.9, (real)0.999, (real)1e-8, (real)c->weight_decay },
+                        .muon_rate = (real)(c->muon_lr / c->lr),
                         .ema_keep = (real)c->ema };
     t->state = dev->be.alloc(dev, sizeof(StepState), "the step");
     objective(t);
