@@ -290,7 +290,7 @@ BUNDLE         := build/jempp-$(VERSION)$(DEVICE:%=-%)
 BUNDLE_MODULES := $(filter %-$(or $(DEVICE),%).so,$(MODULES))
 BUNDLE_MPI     := $(filter %-mpi.so,$(MODULES))# with the MPI of the machine that it comes to
 BUNDLE_TESTS   := $(patsubst tests/%.c,$(TEST_OBJ)/%,$(wildcard tests/test_golden.c tests/test_inception.c tests/test_iterate.c \
-                    $(patsubst jempp-%.so,tests/test_%.c,$(notdir $(BUNDLE_MODULES)))))
+                    tests/test_muon.c $(patsubst jempp-%.so,tests/test_%*.c,$(notdir $(BUNDLE_MODULES)))))
 IN_SYSTEM      := /(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|libcud[a-z]*|libcublas[A-Za-z]*|libnccl|ld-linux[^/]*)\.so
 bundle:
 	@mkdir -p build/bundle

@@ -8,9 +8,10 @@ set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 fail() { echo "gpu_check: $*" >&2 && exit 1; }
 
+gpu=(test_cuda test_cuda_ops test_cuda_step test_muon)
 if [ -f "$here/Makefile" ]; then
     jempp=${JEMPP:-$here/build/jempp} tests=$here/build/release/tests log=${1:-$here/docs/gpu-log.tsv}
-    [ -n "${JEMPP-}" ] || make -C "$here" -j"$(nproc)" all tests TESTS=test_cuda || fail "the build failed"
+    [ -n "${JEMPP-}" ] || make -C "$here" -j"$(nproc)" all tests TESTS="${gpu[*]}" || fail "the build failed"
 else
     jempp=${JEMPP:-$here/bin/jempp} tests=$here/tests log=${1:-$here/gpu-log.tsv}
 fi
@@ -19,7 +20,7 @@ why=$("$jempp" info --model wrn-10-1 --device cuda 2>&1 >/dev/null) || fail "no 
 
 out=$(mktemp) && trap 'rm -f "$out"' EXIT
 export JEMPP=$jempp
-JOBS=1 "$here/tests/run.sh" "$tests/test_cuda" "$here/tests/gpu_test.sh" | tee "$out"
+JOBS=1 "$here/tests/run.sh" "${gpu[@]/#/$tests/}" "$here/tests/gpu_test.sh" | tee "$out"
 passed=$(tail -n 1 "$out")
 case $passed in *", 0 failed") ;; *) fail "tests failed: $passed" ;; esac
 
