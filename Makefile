@@ -175,7 +175,8 @@ test: all tests
 	@$(RUN) $(USE_SCRIPTS) $(TEST_BIN) $(DOUBLE_BIN) $(CHECKS)
 
 # Poison is about the memory of devices, so it is for the tests that use one.
-POISONED := test_cpu test_cpu_dev test_inception test_ops test_net test_golden test_iterate test_train test_eval test_model
+POISONED := test_cpu test_cpu_dev test_inception test_ops test_net test_golden test_iterate test_chains test_train \
+            test_eval test_model
 # The sanitizers, which come with poison, leave out tests that are mostly arithmetic and take minutes, or take the
 # ways of others; TESTS=test_fidelity runs one.
 UNWATCHED := test_fidelity test_inception test_chain_length docs_test learn_test upgrade_test fault_test
@@ -203,7 +204,7 @@ fuzz: all
 
 # Under qemu the tests of formats, options and the reference device. Big-endian machines are refused.
 ARM64_TESTS ?= test_base test_config test_safetensors test_image test_rng test_model test_ops test_net test_golden \
-               test_iterate test_train
+               test_iterate test_chains test_train
 arm64:
 	@tools/arm64.sh $(ARM64)
 	@$(MAKE) --no-print-directory SET=arm64 all tests TESTS="$(ARM64_TESTS)"
