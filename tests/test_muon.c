@@ -86,17 +86,21 @@ typedef struct {
     real  *before, *after, *g;                           // weights and gradients, on the host
 } Fixture;
 
-// One step of a network with random gradients.
-static void set_up(Fixture *f, const char *device, Optim o, int halt) {
+// A network with random gradients.
+static void open_net(Fixture *f, const char *device) {
     open_device(&f->dev, device);
     OK(net_build(&f->net, &small, err));
     OK(net_alloc(&f->net, &f->dev, err));
     OK(net_init(&f->net, 3, err));
-    OK(optim_open(&o, &f->net, err));
-    Dev *dev = &f->dev;
     const size_t bytes = f->net.n_w * sizeof(real);
     f->before = malloc(bytes), f->after = malloc(bytes), f->g = malloc(bytes);
     fill_random(f->g, f->net.n_w, 5, -1, 1);
+}
+
+static void take_step(Fixture *f, Optim o, int halt) {
+    Dev *dev = &f->dev;
+    const size_t bytes = f->net.n_w * sizeof(real);
+    OK(optim_open(&o, &f->net, err));
     dev->be.copy_out(dev, f->before, f->net.w, bytes);
     dev->be.copy_in(dev, f->net.dw, f->g, bytes);
     StepState *now = dev->be.alloc(dev, sizeof *now, "now");
@@ -106,6 +110,11 @@ static void set_up(Fixture *f, const char *device, Optim o, int halt) {
     OK(dev_check(dev, err));
     dev->be.free(dev, now);
     optim_close(&o, &f->net);
+}
+
+static void set_up(Fixture *f, const char *device, Optim o, int halt) {
+    open_net(f, device);
+    take_step(f, o, halt);
 }
 
 static void tear_down(Fixture *f) {
@@ -167,6 +176,62 @@ static void steps_of_filters_are_orthogonal_along_the_gradient(void **state) {
     }
 }
 
+// x [m][n], mirrored in the hyperplane at right angles to a random vector: in its rows' space, or
+// its columns'. Its own inverse.
+static void mirror(double *x, size_t m, size_t n, int rows) {
+    const size_t k = rows ? n : m, others = rows ? m : n, step = rows ? 1 : n, next = rows ? n : 1;
+    real *u = malloc(k * sizeof *u);
+    double length2 = 0;
+    fill_random(u, k, 8, -1, 1);
+    for (size_t i = 0; i < k; i++) length2 += (double)u[i] * (double)u[i];
+    for (size_t j = 0; j < others; j++) {
+        double dot = 0;
+        for (size_t i = 0; i < k; i++) dot += (double)u[i] * x[j * next + i * step];
+        for (size_t i = 0; i < k; i++) x[j * next + i * step] -= 2 * dot / length2 * (double)u[i];
+    }
+    free(u);
+}
+
+static double five_rounds(double v) {
+    for (int i = 0; i < 5; i++) v = 3.4445 * v - 4.775 * pow(v, 3) + 2.0315 * pow(v, 5);
+    return v;
+}
+
+// Gradients whose singular values, over four decades, and vectors are known: so are the steps'.
+static void small_singular_values_are_lifted_as_five_rounds_do(void **state) {
+    (void)state;
+    static const char *const devices[] = { "ref", "cpu", "cuda" };
+    for (size_t d = 0; d < LEN(devices); d++) {
+        if (d && !has_device(devices[d])) continue;
+        Fixture f;
+        open_net(&f, devices[d]);
+        const Param *p = &f.net.par[muon_filter(&f.net, 0)];
+        const size_t m = (size_t)p->dim[0], n = p->len / m;
+        double *x = calloc(p->len, sizeof *x), wanted[64], all2 = 0, length2 = 0;
+        assert_true(m < n && m <= LEN(wanted));
+        for (size_t i = 0; i < m; i++) {
+            x[i * n + i] = wanted[i] = pow(10, -4.0 * (double)i / (double)(m - 1));
+            all2 += wanted[i] * wanted[i];
+        }
+        for (size_t i = 0; i < m; i++) {
+            wanted[i] = five_rounds(wanted[i] / sqrt(all2));
+            length2 += wanted[i] * wanted[i];
+        }
+        for (int rows = 0; rows < 2; rows++) mirror(x, m, n, rows);
+        for (size_t i = 0; i < p->len; i++) f.g[p->off + i] = (real)x[i];
+        take_step(&f, muon(1e7), 0);
+        const double length = reals_distance(f.before + p->off, NULL, p->len);
+        for (size_t i = 0; i < p->len; i++) x[i] = (double)f.after[p->off + i] / length;
+        for (int rows = 2; rows-- > 0;) mirror(x, m, n, rows);
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < n; j++)
+                assert_close(x[i * n + j], i == j ? -wanted[i] / sqrt(length2) : 0,
+                             d == 2 ? 0.01 : 1e-4);
+        free(x);
+        tear_down(&f);
+    }
+}
+
 static void other_parameters_learn_by_sgd(void **state) {
     (void)state;
     Fixture a, b;
@@ -200,6 +265,7 @@ int main(void) {
         cmocka_unit_test(a_step_on_the_sphere_keeps_the_length_and_halts),
         cmocka_unit_test(momentum_looks_ahead_and_halts),
         cmocka_unit_test(steps_of_filters_are_orthogonal_along_the_gradient),
+        cmocka_unit_test(small_singular_values_are_lifted_as_five_rounds_do),
         cmocka_unit_test(other_parameters_learn_by_sgd),
         cmocka_unit_test(a_halted_step_changes_nothing),
     };

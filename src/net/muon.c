@@ -5,11 +5,10 @@
 // whose singular values are all alike, so that it goes equally far in every direction. The filter
 // keeps its length, which batch norm makes meaningless, and which would otherwise grow: so the
 // rate is the angle of a step. Other parameters, the first filter among them, learn by SGD.
+// That matrix is found by Newton's and Schulz's iteration, in five rounds of products.
 //
 // K. Jordan and others, Muon: An optimizer for hidden layers in neural networks, 2024.
 #include "net/optim.h"
-
-enum { ROUNDS = 5 };                                // of Newton-Schulz
 
 typedef struct {
     int m, n;
@@ -51,9 +50,9 @@ static int count_alike(const Net *net, int k) {
     return n;
 }
 
-// Steps before and after a round; two square matrices.
+// Steps before and after a product; four square matrices.
 static size_t room_of(Shape s, int count) {
-    return (size_t)count * 2 * (area(s) + (size_t)shorter(s) * (size_t)shorter(s));
+    return (size_t)count * (2 * area(s) + 4 * (size_t)shorter(s) * (size_t)shorter(s));
 }
 
 size_t muon_room(const Net *net) {
@@ -65,24 +64,48 @@ size_t muon_room(const Net *net) {
     return most;
 }
 
-// Brings the singular values of each x, between 0 and 1 once its length is 1, close to 1: a round
-// takes each value v to a v + b v^3 + c v^5. Returns where the results are, in x or y; both are
-// clobbered. a, b and c lift small values fast, and end with all from 0.68 to 1.13.
-static real *orthogonalise(Dev *dev, Shape s, int count, real *x, real *y, real *square) {
+// c = scale a b (+ c), of square matrices that commute.
+static void product(Dev *dev, int count, int k, real scale, const real *a, const real *b, int add,
+                    real *c) {
+    dev->be.matmul(dev, count, k, k, k, scale, (Factor){ a, 0 }, (Factor){ b, 0 }, add, c);
+}
+
+// What `rounds` rounds multiply x by, from gram = x x^T alone, which is clobbered. A round takes
+// each singular value v to a v + b v^3 + c v^5, so x to q x, and gram to q gram q, where
+// q = a I + b gram + c gram^2. a, b and c lift small values fast; after five rounds all that were
+// not tiny are from 0.68 to 1.13.
+static real *factor_of(Dev *dev, int count, int k, int rounds, real *gram) {
     const real a = (real)3.4445, b = (real)-4.775, c = (real)2.0315;
-    const int tall = s.m > s.n, k = shorter(s);
-    real *gram = square, *poly = square + (size_t)count * (size_t)k * (size_t)k;
+    const size_t n = (size_t)count * (size_t)k * (size_t)k;
+    real *q = gram + n, *all = q + n, *other = all + n;
+    dev->be.add_identity(dev, count, k, 0, 1, gram, all);
+    for (int i = 0; i < rounds; i++) {
+        dev->be.add_identity(dev, count, k, b, a, gram, q);
+        product(dev, count, k, c, gram, gram, 1, q);
+        product(dev, count, k, 1, q, all, 0, other);
+        real *last = all;
+        all = other;
+        other = last;
+        if (i + 1 == rounds) break;
+        product(dev, count, k, 1, q, gram, 0, other);
+        product(dev, count, k, 1, other, q, 0, gram);
+    }
+    return all;
+}
+
+// Brings the singular values of each x close to 1: they are between 0 and 1 once its length is 1.
+// The rounds work on the Gram matrix of the shorter side, since the other is up to nine times as
+// long; what is small drowns in its round-off after some, so it is computed again on the way.
+// Returns where the results are, in x or y; both are clobbered.
+static real *orthogonalise(Dev *dev, Shape s, int count, real *x, real *y, real *square) {
+    static const int rounds[] = { 3, 2 };
+    const int tall = s.m > s.n, k = shorter(s), n = tall ? s.m : s.n;
     dev->be.unit_length(dev, count, area(s), x);
-    for (int i = 0; i < ROUNDS; i++) {
-        const Factor of_x = { x, 0 }, of_xt = { x, 1 }, of_gram = { gram, 0 },
-                     of_poly = { poly, 0 };
-        // x x^T, or x^T x where that is smaller
-        dev->be.matmul(dev, count, k, k, tall ? s.m : s.n, 1, tall ? of_xt : of_x,
-                       tall ? of_x : of_xt, 0, gram);
-        dev->be.add_identity(dev, count, k, b, a, gram, poly);
-        dev->be.matmul(dev, count, k, k, k, c, of_gram, of_gram, 1, poly);
-        dev->be.matmul(dev, count, s.m, s.n, k, 1, tall ? of_x : of_poly, tall ? of_poly : of_x, 0,
-                       y);
+    for (int i = 0; i < 2; i++) {
+        const Factor of_x = { x, 0 }, of_xt = { x, 1 };
+        dev->be.matmul(dev, count, k, k, n, 1, tall ? of_xt : of_x, tall ? of_x : of_xt, 0, square);
+        const Factor by = { factor_of(dev, count, k, rounds[i], square), 0 };
+        dev->be.matmul(dev, count, s.m, s.n, k, 1, tall ? of_x : by, tall ? by : of_x, 0, y);
         real *other = x;
         x = y;
         y = other;
