@@ -5,6 +5,7 @@
 // (file.h).
 #include "data/fetch.h"
 #include "base/file.h"
+#include "base/library.h"
 #include "base/log.h"
 #include "base/md5.h"
 #include "base/sha256.h"
@@ -13,7 +14,6 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <curl/curl.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -84,22 +84,13 @@ typedef struct {
 } Curl;
 
 static int curl_load(Curl *c, Err *err) {
-    const struct {
-        const char *name;
-        void *to;
-    } want[] = {
+    static const Library curl = { "libcurl.so.4", "fetching needs libcurl", "", ERR_IO };
+    const LibraryFunction wanted[] = {
         { "curl_easy_init", &c->init },       { "curl_easy_setopt", &c->setopt },
         { "curl_easy_getinfo", &c->getinfo }, { "curl_easy_perform", &c->perform },
         { "curl_easy_strerror", &c->strerror }, { "curl_easy_cleanup", &c->cleanup },
     };
-    void *lib = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
-    if (!lib) return err_set(err, ERR_IO, "fetching needs libcurl: %s", dlerror());
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        void *found = dlsym(lib, want[i].name);
-        if (!found) return err_set(err, ERR_IO, "libcurl.so.4 has no %s", want[i].name);
-        memcpy(want[i].to, &found, sizeof found);     // POSIX: a function's address fits
-    }
-    return 0;
+    return library_load(&curl, wanted, sizeof wanted / sizeof *wanted, err);
 }
 
 // ---- one file over HTTP

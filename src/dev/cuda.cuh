@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 extern "C" {
+#include "base/library.h"
 #include "dev/backend.h"
 }
 

@@ -5,7 +5,6 @@
 // is missing; the few of its declarations that are needed stand here.
 #include "dev/cuda.cuh"
 #include "dev/sphere.h"
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -27,28 +26,19 @@ struct Blas {
 };
 
 static int load(Blas *blas, Err *err) {
-    const struct {
-        const char *name;
-        void **at;
-    } wanted[] = {
-        { "cublasCreate_v2", (void **)&blas->Create },
-        { "cublasDestroy_v2", (void **)&blas->Destroy },
-        { "cublasSetStream_v2", (void **)&blas->SetStream },
-        { "cublasSetWorkspace_v2", (void **)&blas->SetWorkspace },
-        { "cublasGemmStridedBatchedEx", (void **)&blas->Gemm },
-        { "cublasGetStatusString", (void **)&blas->GetStatusString },
+    char file[32];
+    snprintf(file, sizeof file, "libcublas.so.%d", CUDART_VERSION / 1000);
+    const Library cublas = { file, "optimizer = muon needs cuBLAS, which is not found here",
+                             ": another version is needed", ERR_DEV };
+    const LibraryFunction wanted[] = {
+        { "cublasCreate_v2", &blas->Create },
+        { "cublasDestroy_v2", &blas->Destroy },
+        { "cublasSetStream_v2", &blas->SetStream },
+        { "cublasSetWorkspace_v2", &blas->SetWorkspace },
+        { "cublasGemmStridedBatchedEx", &blas->Gemm },
+        { "cublasGetStatusString", &blas->GetStatusString },
     };
-    char name[32];
-    snprintf(name, sizeof name, "libcublas.so.%d", CUDART_VERSION / 1000);
-    void *lib = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        return err_set(err, ERR_DEV, "optimizer = muon needs cuBLAS, which is not found here: %s",
-                       dlerror());
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!(*wanted[i].at = dlsym(lib, wanted[i].name)))
-            return err_set(err, ERR_DEV, "%s has no %s: another version is needed", name,
-                           wanted[i].name);
-    return 0;
+    return library_load(&cublas, wanted, sizeof wanted / sizeof *wanted, err);
 }
 
 static int blas_failed(Dev *dev, int rc) {

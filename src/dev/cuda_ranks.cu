@@ -5,7 +5,6 @@
 // pass, and what it does can be recorded: events carry the order from one stream to the other.
 #include "dev/cuda.cuh"
 #include "dev/sync_norm.h"
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,28 +37,20 @@ struct Ranks {
 };
 
 static int load(Nccl *n, Err *err) {
-    const struct {
-        const char *name;
-        void **at;
-    } wanted[] = {
-        { "ncclGetUniqueId", (void **)&n->GetUniqueId },
-        { "ncclCommInitRank", (void **)&n->CommInitRank },
-        { "ncclCommDestroy", (void **)&n->CommDestroy },
-        { "ncclCommAbort", (void **)&n->CommAbort },
-        { "ncclCommGetAsyncError", (void **)&n->CommGetAsyncError },
-        { "ncclAllReduce", (void **)&n->AllReduce },
-        { "ncclAllGather", (void **)&n->AllGather },
-        { "ncclGetErrorString", (void **)&n->GetErrorString },
+    static const Library nccl = { "libnccl.so.2",
+                                  "several GPUs need NCCL 2, which is not found here",
+                                  ": version 2.10 or later is needed", ERR_DEV };
+    const LibraryFunction wanted[] = {
+        { "ncclGetUniqueId", &n->GetUniqueId },
+        { "ncclCommInitRank", &n->CommInitRank },
+        { "ncclCommDestroy", &n->CommDestroy },
+        { "ncclCommAbort", &n->CommAbort },
+        { "ncclCommGetAsyncError", &n->CommGetAsyncError },
+        { "ncclAllReduce", &n->AllReduce },
+        { "ncclAllGather", &n->AllGather },
+        { "ncclGetErrorString", &n->GetErrorString },
     };
-    void *lib = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (!lib)
-        return err_set(err, ERR_DEV, "several GPUs need NCCL 2, which is not found here: %s",
-                       dlerror());
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!(*wanted[i].at = dlsym(lib, wanted[i].name)))
-            return err_set(err, ERR_DEV, "libnccl.so.2 has no %s: version 2.10 or later is needed",
-                           wanted[i].name);
-    return 0;
+    return library_load(&nccl, wanted, sizeof wanted / sizeof *wanted, err);
 }
 
 static int nccl_failed(Dev *dev, int rc, const char *what) {
@@ -173,7 +164,7 @@ static __global__ void checksum_kernel(const uint32_t *word, size_t n, unsigned 
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
          i += (size_t)gridDim.x * blockDim.x)
         mine += checksum_of(i, word[i]);
-    for (int d = 16; d > 0; d /= 2) mine += __shfl_xor_sync(~0u, mine, d);
+    mine = warp_sum(mine);
     if (threadIdx.x % 32 == 0) atomicAdd(sum, mine);
 }
 
