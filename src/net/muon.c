@@ -77,15 +77,17 @@ static void product(Dev *dev, int count, int k, real scale, const real *a, const
 static real *factor_of(Dev *dev, int count, int k, int rounds, real *gram) {
     const real a = (real)3.4445, b = (real)-4.775, c = (real)2.0315;
     const size_t n = (size_t)count * (size_t)k * (size_t)k;
-    real *q = gram + n, *all = q + n, *other = all + n;
-    dev->be.add_identity(dev, count, k, 0, 1, gram, all);
+    real *all = gram + n, *later = all + n, *other = later + n;
     for (int i = 0; i < rounds; i++) {
+        real *q = i ? later : all;                   // the first alone is all that there is
         dev->be.add_identity(dev, count, k, b, a, gram, q);
         product(dev, count, k, c, gram, gram, 1, q);
-        product(dev, count, k, 1, q, all, 0, other);
-        real *last = all;
-        all = other;
-        other = last;
+        if (i) {
+            product(dev, count, k, 1, q, all, 0, other);
+            real *last = all;
+            all = other;
+            other = last;
+        }
         if (i + 1 == rounds) break;
         product(dev, count, k, 1, q, gram, 0, other);
         product(dev, count, k, 1, other, q, 0, gram);
