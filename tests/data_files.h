@@ -13,6 +13,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+enum { RECORD = 3073 };                // bytes of a record in a file of CIFAR-10
+
 static char root[] = "/tmp/jempp_data_XXXXXX"; // a fresh folder for each test
 
 static inline const char *in_root(const char *name) { return path_in(root, name); }

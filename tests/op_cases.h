@@ -1,6 +1,6 @@
-// op_cases.h - convolutions and norms on two devices side by side. A test of a device includes this
-// after it has said what a Pair is (dev[0] the reference, dev[1] the device) and how memory comes
-// about there: twins, random_pair, empty_pair.
+// op_cases.h - convolutions, norms and products of matrices on two devices side by side. A test of
+// a device includes this after it has said what a Pair is (dev[0] the reference, dev[1] the device)
+// and how memory comes about there: twins, random_pair, empty_pair.
 #ifndef OP_CASES_H
 #define OP_CASES_H
 
@@ -164,5 +164,20 @@ static inline void norm_run(Pair *t, Tensor shape, int mode, NormRun *n) {
         dev->be.norm_bwd(dev, &op[i], &n->x[i], &n->dy[i], mode & NO_DX ? NULL : &n->dx[i],
                          params ? n->par[4][i] : NULL, params ? n->par[5][i] : NULL);
     }
+}
+
+// COUNT products c = 1.5 a b (+ c), each m x n with inner sums of k, on both devices. The bits of
+// `how`: a is stored by columns; b is; what is in c is added. Returns how many numbers c has.
+static inline size_t product_run(Pair *t, const int shape[3], int how, real *c[2]) {
+    enum { COUNT = 3 };
+    const int m = shape[0], n = shape[1], k = shape[2];
+    real *a[2], *b[2];
+    twins(t, (size_t)(COUNT * m * k), 0, 1, a);
+    twins(t, (size_t)(COUNT * k * n), 0, 1, b);
+    twins(t, (size_t)(COUNT * m * n), 0, 1, c);
+    for (int i = 0; i < 2; i++)
+        t->dev[i].be.matmul(&t->dev[i], COUNT, m, n, k, (real)1.5, (Factor){ a[i], how & 1 },
+                            (Factor){ b[i], how >> 1 & 1 }, how >> 2, c[i]);
+    return (size_t)(COUNT * m * n);
 }
 #endif

@@ -302,20 +302,12 @@ static void optimisers_agree_and_stand_still_when_halted(void **state) {
 
 static void products_of_matrices_agree(void **state) {
     Pair *t = *state;
-    enum { COUNT = 2 };
     static const int shapes[][3] = { { 1, 1, 1 }, { 3, 5, 7 }, { 16, 144, 16 }, { 33, 20, 70 } };
     for (size_t i = 0; i < LEN(shapes); i++)
         for (int how = 0; how < 8; how++) {
-            const int m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
-            real *a[2], *b[2], *c[2];
-            twins(t, (size_t)(COUNT * m * k), 0, 1, a);
-            twins(t, (size_t)(COUNT * k * n), 0, 1, b);
-            twins(t, (size_t)(COUNT * m * n), 0, 1, c);
-            for (int j = 0; j < 2; j++)
-                t->dev[j].be.matmul(&t->dev[j], COUNT, m, n, k, (real)1.5,
-                                    (Factor){ a[j], how & 1 }, (Factor){ b[j], how >> 1 & 1 },
-                                    how >> 2, c[j]);
-            same(c[0], c[1], (size_t)(COUNT * m * n), 1e-6, "a product of matrices");
+            real *c[2];
+            const size_t n = product_run(t, shapes[i], how, c);
+            same(c[0], c[1], n, 1e-6, "a product of matrices");
             bufs_free(t);
         }
 }

@@ -1,6 +1,7 @@
 // test_cuda_ops.c - the cuda device against the reference device: losses, chains, optimisers, data;
 // in fp32, except for products of matrices. Without a GPU every test is skipped.
 #include "cuda_pair.h"
+#include "op_cases.h"
 #include "jem/weight_noise.h"
 
 // ---- losses, chains, optimisers: fp32 on every device ------------------------------------------
@@ -124,7 +125,6 @@ static void dot_products_agree(void **state) {
 
 static void products_of_matrices_agree(void **state) {
     (void)state;
-    enum { COUNT = 3 };
     static const int shapes[][3] = {
         { 1, 1, 1 }, { 3, 5, 7 }, { 16, 144, 16 }, { 160, 1440, 160 }
     };
@@ -134,16 +134,9 @@ static void products_of_matrices_agree(void **state) {
         pair_open(&t, types[k], NULL);
         for (size_t s = 0; s < LEN(shapes); s++)
             for (int how = 0; how < 8; how++) {
-                const int m = shapes[s][0], n = shapes[s][1], inner = shapes[s][2];
-                real *a[2], *b[2], *c[2];
-                twins(&t, (size_t)(COUNT * m * inner), 0, 1, a);
-                twins(&t, (size_t)(COUNT * inner * n), 0, 1, b);
-                twins(&t, (size_t)(COUNT * m * n), 0, 1, c);
-                for (int i = 0; i < 2; i++)
-                    t.dev[i].be.matmul(&t.dev[i], COUNT, m, n, inner, (real)1.5,
-                                       (Factor){ a[i], how & 1 }, (Factor){ b[i], how >> 1 & 1 },
-                                       how >> 2, c[i]);
-                same(&t, c, (size_t)(COUNT * m * n), k ? 2e-3 : 1e-5, "a product of matrices");
+                real *c[2];
+                const size_t n = product_run(&t, shapes[s], how, c);
+                same(&t, c, n, k ? 2e-3 : 1e-5, "a product of matrices");
                 bufs_free(&t);
             }
         pair_close(&t);

@@ -11,7 +11,7 @@ static void put_gz(const char *name, const void *data, size_t n) {
 
 // ---- CIFAR
 
-enum { BATCH = 30730000, RECORD = 3073 };
+enum { BATCH = 10000 * RECORD };
 
 static void put_cifar10(void) {
     for (int i = 1; i <= 5; i++) {

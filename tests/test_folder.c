@@ -2,8 +2,6 @@
 #include "data_files.h"
 #include "base/image.h"
 
-enum { RECORD = 3073 };                // bytes of a record in a file of CIFAR-10
-
 // ---- folders
 
 static void put_picture(const char *name, int w, int h, int r, int g, int b) {
