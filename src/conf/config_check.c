@@ -121,13 +121,15 @@ static int check_objective(const Config *c, Err *err) {
 }
 
 static int check_optimizer(const Config *c, Err *err) {
-    if (c->optimizer != OPTIM_MUON && config_asked(c, "muon-lr"))
-        return err_set(err, ERR_ARG, "muon-lr = %g: expected optimizer = muon", c->muon_lr);
-    if (c->optimizer == OPTIM_MUON && c->norm == NORM_NONE)
+    if (c->optimizer != OPTIM_MUON)
+        return config_asked(c, "muon-lr")
+                   ? err_set(err, ERR_ARG, "muon-lr = %g: expected optimizer = muon", c->muon_lr)
+                   : 0;
+    if (c->norm == NORM_NONE)
         return err_set(err, ERR_ARG,
                        "optimizer = muon with norm = none: expected norm = batch, because Muon "
                        "keeps the length of each filter");
-    if (c->optimizer == OPTIM_MUON && c->lr <= 0)
+    if (c->lr <= 0)
         return err_set(err, ERR_ARG, "lr = 0 with optimizer = muon: expected lr above 0");
     return 0;
 }

@@ -191,8 +191,8 @@ const OptRow config_rows[] = {
       "SGD with momentum, Adam, or Muon: orthogonal steps for the filters of convolutions, SGD for "
       "the rest" },
     { "muon-lr", T_NUM, AT(muon_lr), "0.03", 0, 1, NULL, TRAIN, "optimisation",
-      "peak learning rate of filters with --optimizer muon: the length of a step in units of the "
-      "filter's own; it follows the same schedule as --lr" },
+      "peak learning rate of filters with --optimizer muon: a step's length as a share of the "
+      "filter's; it follows the same schedule as --lr" },
     { "lr", T_NUM, AT(lr), "0.1", 0, 100, NULL, TRAIN, "optimisation",
       "peak learning rate" },
     { "momentum", T_NUM, AT(momentum), "0.9", 0, 0.9999, NULL, TRAIN, "optimisation",
