@@ -130,8 +130,10 @@ static Optim muon(double rate) {                         // of the lr in set_up
 }
 
 // A rate so high that the old weights do not matter: what is left is the step, as long as the
-// filter. Its singular values are alike, and it lies along -g: g step' is symmetric and negative.
-static void check_step(const Param *p, const real *before, const real *step, const real *g) {
+// filter. Its singular values are alike, and it lies along -g: g step' is symmetric and negative,
+// but for `error` in the products.
+static void check_step(const Param *p, const real *before, const real *step, const real *g,
+                       double error) {
     const size_t n = p->len, m = (size_t)p->dim[0], k = n / m, fewer = m < k ? m : k;
     const double length = reals_distance(before, NULL, n), alike = length / sqrt((double)fewer);
     assert_close(reals_distance(step, NULL, n) / length, 1, 1e-5);
@@ -146,7 +148,7 @@ static void check_step(const Param *p, const real *before, const real *step, con
                 sizes[0] += fabs((double)g[i * k + r] * a[j * k + r]);
                 sizes[1] += fabs((double)g[j * k + r] * a[i * k + r]);
             }
-            assert_close(here, there, 1e-3 * (sizes[0] + sizes[1]));
+            assert_close(here, there, error * (sizes[0] + sizes[1]));
             trace += i == j ? here : 0;
         }
     assert_less(trace, 0);
@@ -160,15 +162,18 @@ static void check_step(const Param *p, const real *before, const real *step, con
 
 static void steps_of_filters_are_orthogonal_along_the_gradient(void **state) {
     (void)state;
-    static const char *const devices[] = { "ref", "cpu", "cuda" };
+    static const struct {
+        const char *name;
+        double error;
+    } devices[] = { { "ref", 1e-3 }, { "cpu", 1e-3 }, { "cuda", 5e-3 } }; // in fp32, fp32, tf32
     for (size_t d = 0; d < LEN(devices); d++) {
-        if (d && !has_device(devices[d])) continue;
+        if (d && !has_device(devices[d].name)) continue;
         Fixture f;
         int filters = 0;
-        set_up(&f, devices[d], muon(1e7), 0);
+        set_up(&f, devices[d].name, muon(1e7), 0);
         for (int i = muon_filter(&f.net, 0); i < f.net.n_par; i = muon_filter(&f.net, i + 1)) {
             const Param *p = &f.net.par[i];
-            check_step(p, f.before + p->off, f.after + p->off, f.g + p->off);
+            check_step(p, f.before + p->off, f.after + p->off, f.g + p->off, devices[d].error);
             filters++;
         }
         assert_int_equal(filters, 8);                    // three blocks of two, two shortcuts
