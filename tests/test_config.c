@@ -366,7 +366,7 @@ static void presets_differ_as_the_paper_says(void **state) {
         { "demo", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_SHARED, BN_REAL },
         { "cifar10-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
         { "cifar100-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
-        { "svhn-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
+        { "svhn-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_MUON, PX_CLEAN, BN_REAL },
     };
     for (size_t i = 0; i < LEN(rows); i++) {
         Config c = defaults();
@@ -381,7 +381,7 @@ static void presets_differ_as_the_paper_says(void **state) {
     c = defaults();
     OK(config_preset(&c, "svhn-fast", err));
     assert_string_equal(c.data, "svhn");
-    assert_true(!c.flip && c.sam == 1 && c.px_margin == 1 && c.climb_limit == 0.7);
+    assert_true(!c.flip && c.sam == 2 && c.px_margin == 1 && c.climb_limit == 0.7);
     c = defaults();
     OK(config_preset(&c, "jem", err));
     assert_true(c.clip == 0 && !c.clamp && c.noise == 0.01 && c.step_size == 1 &&
