@@ -3,9 +3,10 @@
 // A gradient has a few directions that dominate it; a step of SGD follows these, and the others
 // hardly learn. Muon replaces the step of a filter [out][in * size * size] by the nearest matrix
 // whose singular values are all alike, so that it goes equally far in every direction. The filter
-// keeps its length, which batch norm makes meaningless, and which would otherwise grow: so the
-// rate is the angle of a step. Other parameters, the first filter among them, learn by SGD.
-// That matrix is found by Newton's and Schulz's iteration, in five rounds of products.
+// keeps its length, which would otherwise grow, so the rate is the angle of a step; it is
+// meaningless in a block's first filter, because of batch norm, and fixed by design in the others.
+// Other parameters, the network's first filter among them, learn by SGD. The matrix is found by
+// Newton's and Schulz's iteration, in five rounds of products.
 //
 // K. Jordan and others, Muon: An optimizer for hidden layers in neural networks, 2024.
 #include "net/optim.h"
