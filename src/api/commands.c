@@ -72,7 +72,6 @@ static const OptNote PREDICT_NOTES[] = {
     { "out", "file of scores, one row per image: .csv, .jsonl or .npz",
       "no file; a table is printed" },
     { "data-dir", "folder to search first for image sets", NULL },
-    { "seed", "seed of the images of shapes, and of the test split of folder:", NULL },
     { "json", "print a JSON array instead of a table (with --out: a name that ends in .jsonl)",
       NULL },
     { "force", "replace a file that is not a file of scores", NULL },

@@ -63,7 +63,7 @@ const OptRow config_rows[] = {
     { "deterministic", T_FLAG, AT(deterministic), "off", 0, 1, NULL, DEVICES, "run",
       "make results on a GPU bit-for-bit reproducible; slower" },
     { "seed", T_WHOLE, AT(seed), "1", 0, 9007199254740991.0, NULL,
-      TRAIN | SAMPLE | EVAL | PREDICT | BENCH | FID, "run", "seed of all random numbers" },
+      TRAIN | SAMPLE | EVAL | BENCH | FID, "run", "seed of all random numbers" },
     { "sync-bn", T_FLAG, AT(sync_bn), "off", 0, 1, NULL, TRAIN, "run",
       "with several ranks, normalise with the statistics of the whole batch instead of each rank's "
       "part" },
