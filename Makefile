@@ -288,7 +288,7 @@ uninstall:
 # A folder to carry to a machine that has the device's own libraries and little else: DEVICE=cuda, cpu, or
 # nothing for all modules. What it cannot take in is copied to lib/, but for what a system has anyway.
 BUNDLE         := build/jempp-$(VERSION)$(DEVICE:%=-%)
-BUNDLE_MODULES := $(filter %-$(or $(DEVICE),%).so,$(MODULES))
+BUNDLE_MODULES := $(if $(DEVICE),$(filter %-$(DEVICE).so,$(MODULES)),$(MODULES))
 BUNDLE_MPI     := $(filter %-mpi.so,$(MODULES))# with the MPI of the machine that it comes to
 BUNDLE_TESTS   := $(patsubst tests/%.c,$(TEST_OBJ)/%,$(wildcard tests/test_golden.c tests/test_inception.c tests/test_iterate.c \
                     tests/test_muon.c $(patsubst jempp-%.so,tests/test_%*.c,$(notdir $(BUNDLE_MODULES)))))

@@ -92,6 +92,11 @@ predict many.csv
 LD_PRELOAD=$tmp/without.so predict one.csv
 cmp "$tmp/many.csv" "$tmp/one.csv" || bad "other scores without libgomp"
 
+# ---- without DEVICE a bundle has all modules that are installed
+modules() { grep -o 'jempp-[a-z]*\.so' | sort -u; }
+bundled=$(make --no-print-directory -n bundle 2>&1 | modules) || bad "make bundle has no modules"
+[ "$bundled" = "$(find "$prefix"/lib/jempp-* -name '*.so' | modules)" ] || bad "a bundle has only" $bundled
+
 # ---- away with it, and what was installed elsewhere is found where it lies
 to uninstall
 [ -z "$(find "$prefix" ! -type d)" ] || bad "left: $(find "$prefix" ! -type d)"
