@@ -142,6 +142,23 @@ static void a_class_without_pictures_is_named(void **state) {
             "f/train/bee: no PNG, JPEG or WebP picture");
 }
 
+static void a_class_is_not_blamed_for_the_formats_of_another(void **state) {
+    (void)state;
+    put_halves();
+    put("f/train/ant/1.gif", "", 0);
+    make_folder("f/train/bee");
+    make_folder("f/test/bee");
+    Set s;
+    Err err = { 0 };
+    assert_int_not_equal(
+        set_load(&s, named("folder:", in_root("f")), HALF_TRAIN, &(DataOpts){ 0 }, &err), 0);
+    assert_non_null(strstr(err.msg, "f/train/bee: no PNG, JPEG or WebP picture"));
+    assert_null(strstr(err.msg, "other formats"));
+    put("f/train/bee/1.gif", "", 0);
+    refused(named("folder:", in_root("f")), HALF_TRAIN,
+            "f/train/bee: no PNG, JPEG or WebP picture, but 1 of other formats (1.gif)");
+}
+
 static void both_halves_of_a_folder_have_the_same_classes(void **state) {
     (void)state;
     put_halves();
@@ -339,6 +356,7 @@ int main(void) {
         TEST(an_unreadable_picture_is_named),
         TEST(a_check_finds_every_problem_and_reports_the_first),
         TEST(a_class_without_pictures_is_named),
+        TEST(a_class_is_not_blamed_for_the_formats_of_another),
         TEST(both_halves_of_a_folder_have_the_same_classes),
         TEST(a_folder_without_classes_or_with_too_many_is_refused),
         TEST(shapes_depend_on_the_seed_and_the_half_alone),

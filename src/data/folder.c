@@ -142,13 +142,22 @@ static int same_classes(const Set *s, const char *dir, const char *other, Err *e
 }
 
 typedef struct {
+    size_t n;
+    char first[64]; // name
+} Skipped;
+
+typedef struct {
     Arena arena;
     const char **path;
     int *y;
     size_t n, cap;
-    size_t left_out;                         // files of other picture formats, the first:
-    char other[64];
+    Skipped other; // files of other picture formats
 } Pictures;
+
+static void skip(Skipped *s, size_t n, const char *first) {
+    if (!s->n && n) snprintf(s->first, sizeof s->first, "%s", first);
+    s->n += n;
+}
 
 static void add_picture(Pictures *p, const char *path, int y) {
     if (p->n == p->cap) { // doubling: what is left behind is freed at the end
@@ -180,39 +189,41 @@ static int in_part(const ClassPart *part, int y, int n, int i) {
     return (rng_perm(k, (uint32_t)n, (uint32_t)i) < held) == (part->half == HALF_TEST);
 }
 
-static int count_others(Pictures *p, const char *dir, Err *err) {
+static int find_others(Skipped *of, const char *dir, Err *err) {
     Names found;
     if (list_names(&found, dir, is_other_picture, err)) return -1;
-    if (!p->left_out && found.n) snprintf(p->other, sizeof p->other, "%s", found.name[0]);
-    p->left_out += (size_t)found.n;
+    skip(of, (size_t)found.n, found.n ? found.name[0] : "");
     arena_free(&found.arena);
     return 0;
 }
 
 static void tell_left_out(const Pictures *p, const char *dir, const Events *ev) {
     char line[700];
-    if (!p->left_out) return;
+    const Skipped *s = &p->other;
+    if (!s->n) return;
     snprintf(line, sizeof line,
              "note: %.400s: %zu picture%s left out (%s%s): only PNG, JPEG and WebP are read", dir,
-             p->left_out, plural((double)p->left_out), p->other, p->left_out > 1 ? ", ..." : "");
+             s->n, plural((double)s->n), s->first, s->n > 1 ? ", ..." : "");
     tell_line(ev, line);
 }
 
-static int no_picture(const Pictures *p, const char *dir, Err *err) {
-    if (!p->left_out) return err_set(err, ERR_DATA, "%s: no PNG, JPEG or WebP picture", dir);
+static int no_picture(const Skipped *other, const char *dir, Err *err) {
+    if (!other->n) return err_set(err, ERR_DATA, "%s: no PNG, JPEG or WebP picture", dir);
     return err_set(err, ERR_DATA,
                    "%s: no PNG, JPEG or WebP picture, but %zu of other formats (%s%s)", dir,
-                   p->left_out, p->other, p->left_out > 1 ? ", ..." : "");
+                   other->n, other->first, other->n > 1 ? ", ..." : "");
 }
 
 static int list_class(Pictures *p, const char *dir, const char *name, int y, const ClassPart *part,
                       Err *err) {
     char sub[PATH_MAX], path[PATH_MAX];
     Names found;
-    if (path_join(sub, sizeof sub, dir, name, err) || count_others(p, sub, err) ||
+    Skipped other = { 0 };
+    if (path_join(sub, sizeof sub, dir, name, err) || find_others(&other, sub, err) ||
         list_names(&found, sub, is_picture, err))
         return -1;
-    int rc = found.n ? 0 : no_picture(p, sub, err);
+    skip(&p->other, other.n, other.first);
+    int rc = found.n ? 0 : no_picture(&other, sub, err);
     for (int i = 0; !rc && i < found.n && !p->arena.failed; i++) {
         if (!in_part(part, y, found.n, i)) continue;
         rc = path_join(path, sizeof path, sub, found.name[i], err);
