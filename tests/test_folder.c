@@ -1,6 +1,7 @@
 // test_folder.c - image sets of folders and of shapes, parts of sets, their names.
 #include "data_files.h"
 #include "base/image.h"
+#include "data/formats.h"
 
 // ---- folders
 
@@ -123,6 +124,36 @@ static void a_check_finds_every_problem_and_reports_the_first(void **state) {
     assert_non_null(strstr(told[0], "/p/empty: no PNG, JPEG or WebP picture"));
     assert_non_null(strstr(told[1], ".png: 2 bytes, expected a PNG"));
     for (int i = 2; i < 20; i++) assert_true(strcmp(told[i - 1], told[i]) < 0);
+}
+
+static void pictures_of_subfolders_are_listed_and_a_note_names_those_without(void **state) {
+    (void)state;
+    put_picture("p/cat/1.png", 4, 4, 0, 0, 0);
+    put_picture("p/cat/more/2.png", 4, 4, 0, 0, 0);
+    make_folder("p/ant");
+    make_folder("p/bee");
+    const Events ev = { .line = keep_line };
+    const char **path;
+    size_t n;
+    Arena arena;
+    Err err = { 0 };
+    n_told = 0;
+    assert_int_equal(list_pictures(&arena, in_root("p"), &path, &n, &ev, &err), 0);
+    assert_int_equal(n, 1);
+    assert_non_null(strstr(path[0], "p/cat/1.png"));
+    assert_int_equal(n_told, 1);
+    assert_non_null(
+        strstr(told[0], "/p: 2 subfolders without PNG, JPEG and WebP pictures (ant, ...)"));
+    arena_free(&arena);
+    assert_int_equal(list_pictures(&arena, in_root("p/cat"), &path, &n, &ev, &err), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(n_told, 2);
+    assert_non_null(strstr(told[1], "/p/cat: 1 subfolder beside its pictures not read (more)"));
+    arena_free(&arena);
+    put("q/ant/1.gif", "", 0);
+    assert_int_equal(list_pictures(&arena, in_root("q"), &path, &n, &ev, &err), -1);
+    assert_non_null(strstr(err.msg, "/q: no PNG, JPEG or WebP picture, but 1 of other formats"));
+    arena_free(&arena);
 }
 
 static void an_unreadable_picture_is_named(void **state) {
@@ -355,6 +386,7 @@ int main(void) {
         TEST(without_a_test_folder_a_tenth_of_each_class_is_held_out),
         TEST(an_unreadable_picture_is_named),
         TEST(a_check_finds_every_problem_and_reports_the_first),
+        TEST(pictures_of_subfolders_are_listed_and_a_note_names_those_without),
         TEST(a_class_without_pictures_is_named),
         TEST(a_class_is_not_blamed_for_the_formats_of_another),
         TEST(both_halves_of_a_folder_have_the_same_classes),

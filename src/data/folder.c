@@ -377,8 +377,32 @@ int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err)
     return rc;
 }
 
+static void tell_subfolders(const Skipped *s, const char *dir, const char *what, const Events *ev) {
+    char line[700];
+    if (!s->n) return;
+    snprintf(line, sizeof line, "note: %.400s: %zu subfolder%s %s (%s%s)", dir, s->n,
+             plural((double)s->n), what, s->first, s->n > 1 ? ", ..." : "");
+    tell_line(ev, line);
+}
+
+// One subfolder without pictures is no error where another has some.
+static int pictures_below(Pictures *p, const char *dir, const Names *sub, const Events *ev,
+                          Err *err) {
+    const ClassPart all = { .cut = 0 };
+    Skipped empty = { 0 };
+    for (int i = 0; i < sub->n; i++) {
+        Err why = { 0 };
+        if (!list_class(p, dir, sub->name[i], 0, &all, &why)) continue;
+        if (why.kind != ERR_DATA) return err_set(err, why.kind, "%s", why.msg);
+        skip(&empty, 1, sub->name[i]);
+    }
+    if (empty.n == (size_t)sub->n) return no_picture(&p->other, dir, err);
+    tell_subfolders(&empty, dir, "without PNG, JPEG and WebP pictures", ev);
+    return 0;
+}
+
 // Every picture of a folder, or of its subfolders where it has none itself.
-static int pictures_in(Pictures *p, const char *dir, Err *err) {
+static int pictures_in(Pictures *p, const char *dir, const Events *ev, Err *err) {
     const ClassPart all = { .cut = 0 };
     Names own, sub;
     if (!dir_exists(dir)) return no_folder(dir, err);
@@ -386,9 +410,12 @@ static int pictures_in(Pictures *p, const char *dir, Err *err) {
     arena_free(&own.arena);
     if (list_names(&sub, dir, is_folder, err)) return -1;
     const int flat = own.n || !sub.n;
-    int rc = flat ? list_class(p, dir, "", 0, &all, err) : 0;
-    for (int i = 0; !flat && i < sub.n && !rc; i++)
-        rc = list_class(p, dir, sub.name[i], 0, &all, err);
+    int rc = flat ? list_class(p, dir, "", 0, &all, err) : pictures_below(p, dir, &sub, ev, err);
+    if (!rc && flat && sub.n) {
+        Skipped unread = { 0 };
+        skip(&unread, (size_t)sub.n, sub.name[0]);
+        tell_subfolders(&unread, dir, "beside its pictures not read", ev);
+    }
     arena_free(&sub.arena);
     return rc ? rc : arena_ok(&p->arena, dir, err);
 }
@@ -396,7 +423,7 @@ static int pictures_in(Pictures *p, const char *dir, Err *err) {
 int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err) {
     if (is_half(dir, "test")) return read_folder(s, dir, HALF_TEST, o, err);
     Pictures p = { 0 };
-    int rc = pictures_in(&p, dir, err);
+    int rc = pictures_in(&p, dir, o->look_only ? NULL : o->events, err);
     *s = (Set){ .arena = s->arena, .c = o->channels, .side = o->side, .classes = 1 };
     snprintf(s->from, sizeof s->from, "%s", dir);
     if (!rc) rc = number_names(s, err);
@@ -409,7 +436,7 @@ int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err) {
 int list_pictures(Arena *arena, const char *dir, const char ***path, size_t *n, const Events *ev,
                   Err *err) {
     Pictures p = { 0 };
-    const int rc = pictures_in(&p, dir, err);
+    const int rc = pictures_in(&p, dir, ev, err);
     if (!rc) tell_left_out(&p, dir, ev);
     *path = p.path;
     *n = p.n;

@@ -44,7 +44,8 @@ int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err);
 int is_picture(const char *dir, const char *name);     // by its suffix; dir does not matter
 // The paths of all pictures of a folder, or of its subfolders where it has none itself, sorted.
 // They live in *arena, which is overwritten and must be freed, after a failure too.
-// ev (may be NULL) gets a line of those that were left out.
+// ev (may be NULL) gets a line of those that were left out, and of subfolders without any or beside
+// pictures.
 int list_pictures(Arena *arena, const char *dir, const char ***path, size_t *n, const Events *ev,
                   Err *err);
 // Ten kinds of coloured shapes, drawn by o->seed; finds all of the set's fields.
