@@ -325,6 +325,7 @@ expect 0 'robust accuracy, 40 images' eval run $quick --radii 4/255,8/255 --atta
 for words in 'top-1' 'temperature scaling: ECE' 'gaussian' '8/255' 'from the replay buffer' 'one sampling step'; do
     grep -qF -e "$words" out || bad "jempp eval: no '$words'"
 done
+! grep -q 'reliable T' err || bad "a warning of few mistakes where there are enough"
 [ -s run/sheets/classes.png ] && [ -s run/sheets/best-px.png ] || bad "no sheets"
 cp run/eval.json first.json
 expect 0 'apgd linf, ce, then targeted dlr (9 targets), steps 100, restarts 1' eval run --limit 4 --threads 1 \
@@ -401,6 +402,9 @@ top1=$(sed -n 's/ *"top1": \([0-9.]*\),*/\1/p' few-eval/eval.json)
 awk "BEGIN { exit !(\"$test\" != \"\" && $top1 - 100 * $test < 1e-4 && 100 * $test - $top1 < 1e-4) }" ||
     bad "run.json has test accuracy '$test', an evaluation $top1 %"
 expect 0 '"temperature": null' eval few $quick --tasks ece --json        # at most 19 mistakes are too few to fit one
+expect 0 '"errors": ' eval few $quick --tasks ece --temperature --json
+grep -q '^warning: --temperature: only [0-9]* of 19 validation images are misclassified (20 are needed for a reliable T)$' err ||
+    bad "no warning of a temperature that is fitted to few mistakes"
 expect 2 'expected no --data' eval run --tasks acc --split valid --data shapes
 expect 0 'few: 3 steps' train --resume --out few --iterations 3 --threads 1
 ! grep -q 'warmup' err out || bad "a resumed run is told to change --warmup, which it keeps"

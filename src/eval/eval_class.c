@@ -1,6 +1,7 @@
 // eval_class.c - the tasks acc and ece: accuracy and calibration of p(y|x).
 #include "eval/task.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static int scores_at(Evaluation *e, double temperature, Scores *s, Err *err) {
@@ -67,13 +68,28 @@ static int calibration_of(Evaluation *e, double temperature, Calibration *c, Err
     return c->bin ? 0 : -1;
 }
 
+static void warn_of_few_errors(const Evaluation *e, size_t errors) {
+    char line[200];
+    if (errors >= TEMPERATURE_ERRORS) return;
+    snprintf(line, sizeof line,
+             "warning: --temperature: only %zu of %zu validation images are misclassified (%d are "
+             "needed for a reliable T)",
+             errors, e->valid.n, TEMPERATURE_ERRORS);
+    tell_line(e->ev, line);
+}
+
 // T fitted on the run's validation images, through the same classifier as the test images.
-static int fit_temperature(Evaluation *e, double *t, Err *err) {
+static int fit_temperature(Evaluation *e, TemperatureScaling *s, Err *err) {
     const int C = eval_classes(e);
     float *z = calloc(e->valid.n * (size_t)C, sizeof *z);
     const int rc = z ? eval_set_logits(e, &e->valid, "validation images", z, err)
                      : err_set(err, ERR_MEM, "out of memory for validation images");
-    if (!rc) *t = temperature_of(z, e->valid.y, e->valid.n, C);
+    if (!rc) {
+        const size_t errors = errors_of(z, e->valid.y, e->valid.n, C);
+        warn_of_few_errors(e, errors);
+        s->errors = (double)errors;
+        s->t = temperature_of(z, e->valid.y, e->valid.n, C);
+    }
     free(z);
     return rc;
 }
@@ -84,7 +100,8 @@ static int scale_temperature(Evaluation *e, TemperatureScaling *s, Err *err) {
     const int fit = e->use->temperature;
     s->t = e->use->refine > 0 || e->use->split == SPLIT_VALID ? 0 : e->m->temperature;
     s->n_valid = fit ? (double)e->valid.n : NAN;
-    if (fit && fit_temperature(e, &s->t, err)) return -1;
+    s->errors = NAN;
+    if (fit && fit_temperature(e, s, err)) return -1;
     s->there = s->t > 0;
     return s->there ? calibration_of(e, s->t, &s->at_t, err) : 0;
 }

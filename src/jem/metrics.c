@@ -133,6 +133,12 @@ static double nll_slope(const float *logits, const int *y, size_t n, int classes
     return slope;
 }
 
+size_t errors_of(const float *logits, const int *y, size_t n, int classes) {
+    size_t errors = 0;
+    for (size_t i = 0; i < n; i++) errors += argmax(logits + i * (size_t)classes, classes) != y[i];
+    return errors;
+}
+
 double temperature_of(const float *logits, const int *y, size_t n, int classes) {
     double lo = log(1e-3), hi = log(1e3);                     // of b, which is bisected
     for (int i = 0; i < 50; i++) {

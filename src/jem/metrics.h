@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 enum { ECE_BINS = 20, ROC_POINTS = 200, HIST_BINS = 60, N_PERCENTILE = 101 };
+enum { TEMPERATURE_ERRORS = 20 };           // misclassified images that a temperature takes to fit
 
 typedef struct { size_t count; double confidence, right; } Bin;   // images; sums over them
 
@@ -27,6 +28,8 @@ int    argmax(const float *z, int n);       // of equal ones the first
 // Of logits [n][classes] divided by `temperature` (1: as they are).
 int    scores_of(Scores *s, const float *logits, const int *y, size_t n, int classes,
                  double temperature, Err *err);
+// How many of n images are misclassified.
+size_t errors_of(const float *logits, const int *y, size_t n, int classes);
 // counts[classes][classes], one row per true class.
 void   confusion_of(size_t *counts, const float *logits, const int *y, size_t n, int classes);
 // The temperature by which the logits' mean NLL is least, within 1/1000 and 1000.

@@ -87,6 +87,7 @@ static int check_ece(const void *r, char why[SCHEMA_WHY]) {
 static const Field SCALED_FIELDS[] = {
     NUMBER("t", TemperatureScaling, t, .lo = 0, .hi = 1e6, SHOWN("T", "", 3)),
     NUMBER("n_valid", TemperatureScaling, n_valid, COUNT),
+    NUMBER("errors", TemperatureScaling, errors, COUNT),
     CALIBRATION_FIELDS(TemperatureScaling, at_t, "NLL"),
 };
 static const Schema SCALED = SCHEMA_CHECKED(SCALED_FIELDS, TemperatureScaling, check_scaled);

@@ -34,7 +34,7 @@ typedef struct {
     CalibrationBin *bin;
 } Calibration;
 
-typedef struct { int there; double t, n_valid; Calibration at_t; } TemperatureScaling;
+typedef struct { int there; double t, n_valid, errors; Calibration at_t; } TemperatureScaling;
 
 typedef struct {
     TaskRun            run;

@@ -57,12 +57,12 @@ static int chain_starts(TrainRun *r, Err *err) {
     return starts_file_fit(&r->train, &r->starts, err);
 }
 
-// Fitted to the logits of the validation images, whose scores are s; 0 where there are too few
-// errors to fit it: without any, the lowest temperature would fit best.
-static double temperature_in_use(const TrainRun *r, const Scores *s) {
-    enum { LEAST_ERRORS = 20 };
-    if ((1 - s->accuracy) * (double)s->n < LEAST_ERRORS) return 0;
-    return temperature_of(r->logits, r->valid.y, r->valid.n, r->valid.classes);
+// Fitted to the logits of the validation images; 0 where there are too few errors to fit it:
+// without any, the lowest temperature would fit best.
+static double temperature_in_use(const TrainRun *r) {
+    const Set *v = &r->valid;
+    if (errors_of(r->logits, v->y, v->n, v->classes) < TEMPERATURE_ERRORS) return 0;
+    return temperature_of(r->logits, v->y, v->n, v->classes);
 }
 
 static int save_best(TrainRun *r, const Scores *s, Err *err) {
@@ -74,7 +74,7 @@ static int save_best(TrainRun *r, const Scores *s, Err *err) {
                              .class_name = r->train.class_name,
                              .threshold = s->threshold,
                              .percentile = s->n ? s->percentile : NULL,
-                             .temperature = temperature_in_use(r, s),
+                             .temperature = temperature_in_use(r),
                              .starts = r->starts };
     if (worker_wait(r->writer, r->model_job, err) ||
         model_take(&r->model_file, &r->t.net, &card, path, err))
