@@ -171,6 +171,21 @@ expect 2 '--out several: expected a folder for this run alone, such as several/N
 mv commas moved
 expect 1 "$PWD/commas: no such folder; --data folder:DIR names the place of pictures that were moved" \
     train --resume --out pets --iterations 3
+for own in '--tasks acc' '--tasks acc --split valid' '--tasks ece --temperature'; do
+    expect 1 "$PWD/commas: no such folder; --data folder:DIR names the place of pictures that were moved" eval pets $own
+    expect 0 'on ' eval pets $own --data folder:moved --threads 1 --out own-eval && rm -r own-eval
+done
+mv moved commas && cp commas/dog/1.png commas/dog/6.png                 # as if pictures had been added
+for own in '--tasks acc' '--tasks acc --data folder:commas' '--tasks acc --split valid' '--tasks ece --temperature'; do
+    expect 1 'commas: the pictures or classes are not those that the run was trained with, and would' eval pets $own --threads 1
+done
+mkdir halved && cp -r commas halved/train && cp -r commas halved/test
+expect 0 'on ' eval pets --tasks acc --data folder:halved --threads 1 --out own-eval && rm -r own-eval
+expect 1 'halved: the pictures or classes are not those' eval pets --tasks acc --split valid --data folder:halved --threads 1
+mkdir -p before && LC_ALL=C sed 's/"images":/"_mages":/' pets/best.safetensors >before/old.safetensors
+expect 0 'on ' eval before/old.safetensors --tasks ece --temperature --threads 1 --out own-eval  # of before there were checksums
+expect 2 'expected no --data' eval before/old.safetensors --tasks acc --split valid --data folder:commas
+rm commas/dog/6.png && mv commas moved
 expect 0 'pets: 3 steps' train --resume --out pets --data folder:moved --iterations 3 --threads 1
 expect 0 'pets: 4 steps' train --resume --out pets --iterations 4 --threads 1
 expect 2 'the run has data = ' train --resume --out pets --data shapes

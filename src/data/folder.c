@@ -283,6 +283,8 @@ static int is_half(const char *dir, const char *name) {
     return found.n > 0;
 }
 
+int folder_has_test(const char *dir) { return is_half(dir, "test"); }
+
 // Beside train/ other folders of folders, such as val/, are no classes and are not read.
 static void tell_unused(const char *dir, const Events *ev) {
     char line[700];
@@ -421,7 +423,7 @@ static int pictures_in(Pictures *p, const char *dir, const Events *ev, Err *err)
 }
 
 int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err) {
-    if (is_half(dir, "test")) return read_folder(s, dir, HALF_TEST, o, err);
+    if (folder_has_test(dir)) return read_folder(s, dir, HALF_TEST, o, err);
     Pictures p = { 0 };
     int rc = pictures_in(&p, dir, o->look_only ? NULL : o->events, err);
     *s = (Set){ .arena = s->arena, .c = o->channels, .side = o->side, .classes = 1 };

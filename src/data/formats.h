@@ -38,6 +38,8 @@ int svhn_is_whole(const char *path);
 int read_svhn(Set *s, const char *path, Err *err);
 // A folder of PNG, JPEG and WebP pictures, one subfolder per class; finds all of the set's fields.
 int read_folder(Set *s, const char *dir, Half half, const DataOpts *o, Err *err);
+// Whether it has a test half of its own, so that none is cut out of its classes.
+int folder_has_test(const char *dir);
 // Every picture of a folder's test half, else of the folder, else of its subfolders, as o->channels
 // planes of o->side x o->side; labels do not count. Finds all of the set's fields.
 int read_pictures(Set *s, const char *dir, const DataOpts *o, Err *err);

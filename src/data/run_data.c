@@ -1,5 +1,6 @@
 // run_data.c - see run_data.h.
 #include "data/run_data.h"
+#include "base/file.h"
 #include "base/md5.h"
 #include "base/text.h"
 #include <string.h>
@@ -84,6 +85,15 @@ int run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *e
 
 int new_run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err) {
     return split(c, 1, ev, train, valid, err);
+}
+
+int run_folder_there(const Config *c, Err *err) {
+    const char *dir = c->data + 7;
+    if (strncmp(c->data, "folder:", 7) != 0 || dir_exists(dir)) return 0;
+    return err_set(err, ERR_IO,
+                   "%s: no such folder; --data folder:DIR names the place of pictures that were "
+                   "moved",
+                   dir);
 }
 
 void images_digest(char hex[33], const Set *train, const Set *valid) {

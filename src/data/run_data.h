@@ -11,6 +11,9 @@ int  run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *
 // The same for a run that begins: more training or validation images than there are, where the user
 // asked for them, and a single class are refused.
 int  new_run_images(const Config *c, const Events *ev, Set *train, Set *valid, Err *err);
-// MD5 of the images, labels and class names of both: a resumed run needs the same.
+// An error where the folder of a run's pictures is gone, which says how to name another place.
+int  run_folder_there(const Config *c, Err *err);
+// MD5 of the images, labels and class names of both: a resumed run needs the same, and so does an
+// evaluation on images that were held out of them.
 void images_digest(char hex[33], const Set *train, const Set *valid);
 #endif

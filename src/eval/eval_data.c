@@ -1,4 +1,5 @@
 // eval_data.c - the image sets of an evaluation. See task.h.
+#include "data/formats.h"
 #include "data/run_data.h"
 #include "eval/task.h"
 #include <stdio.h>
@@ -81,10 +82,42 @@ int eval_load_ood(Evaluation *e, Err *err) {
     return 0;
 }
 
+// The name of the run's own images. Where these were moved, --data may say where to; then they are
+// known by their checksum (same_images).
+static const char *own_data(const Evaluation *e) {
+    const char *own = e->m->cfg.data;
+    const int gone = !own[0] || run_folder_there(&e->m->cfg, NULL),
+              moved = e->use->data[0] && (gone || e->use->split == SPLIT_VALID);
+    return moved && e->m->images[0] ? e->use->data : own;
+}
+
+// A user's own images may have changed since the training. Then they are divided differently, and
+// some that are held out now were trained on.
+static int same_images(const Evaluation *e, const char *name, const Set *train, const Set *valid,
+                       Err *err) {
+    char now[33];
+    if (!e->m->images[0]) return 0;                 // of a published set, or an old model
+    images_digest(now, train, valid);
+    if (!strcmp(now, e->m->images)) return 0;
+    return err_set(err, ERR_DATA,
+                   "%s: the pictures or classes are not those that the run was trained with, and "
+                   "would be divided differently; restore them, or evaluate on the test images of "
+                   "others: --data folder:DIR with train/ and test/",
+                   name);
+}
+
+static int load_own(const Evaluation *e, Set *train, Set *valid, Err *err) {
+    Config c = e->m->cfg;
+    snprintf(c.data, sizeof c.data, "%s", own_data(e));
+    return run_images(&c, e->ev, train, valid, err) || same_images(e, c.data, train, valid, err)
+               ? -1
+               : 0;
+}
+
 // The images that the run held out, for the option that asks for them.
 int eval_load_valid(const Evaluation *e, const char *option, Set *valid, Err *err) {
     Set train = { 0 };
-    const int rc = run_images(&e->m->cfg, e->ev, &train, valid, err);
+    const int rc = load_own(e, &train, valid, err);
     set_free(&train);
     if (rc) return err_prefix(err, "%s", option);
     if (!valid->n)
@@ -103,22 +136,30 @@ static int look_for(const Evaluation *e, const char *name, Half half, Err *err) 
     return rc;
 }
 
+static int look_for_own(const Evaluation *e, const char *option, Err *err) {
+    const char *name = own_data(e);
+    const int gone = name == e->m->cfg.data && run_folder_there(&e->m->cfg, err);
+    if (gone && e->use->data[0])
+        err_append(err, "; this model is too old to tell whether --data does");
+    return gone || look_for(e, name, HALF_TRAIN, err) ? err_prefix(err, "%s", option) : 0;
+}
+
 int check_temperature(Evaluation *e, Err *err) {
-    if (!e->use->temperature || !look_for(e, e->m->cfg.data, HALF_TRAIN, err)) return 0;
-    return err_prefix(err, "--temperature");
+    return e->use->temperature ? look_for_own(e, "--temperature", err) : 0;
 }
 
 int eval_check_test(const Evaluation *e, Err *err) {
     if (e->use->split == SPLIT_VALID) {
-        if (e->use->data[0])
+        if (e->use->data[0] && !e->m->images[0])
             return err_set(err, ERR_ARG,
                            "--split valid: evaluates the run's own images: expected no --data");
         if (e->use->temperature)
             return err_set(err, ERR_ARG,
                            "--split valid: a temperature is fitted on these images and must be "
                            "evaluated on others: expected no --temperature");
-        return look_for(e, e->m->cfg.data, HALF_TRAIN, err) ? err_prefix(err, "--split valid") : 0;
+        return look_for_own(e, "--split valid", err);
     }
+    if (!e->use->data[0] && run_folder_there(&e->m->cfg, err)) return -1;
     if (!e->use->data[0] && !strncmp(e->data, "cifar-file:", 11))
         return err_set(
             err, ERR_ARG,
@@ -126,10 +167,25 @@ int eval_check_test(const Evaluation *e, Err *err) {
     return look_for(e, e->data, HALF_TEST, err);
 }
 
+// Test images that are cut out of the run's own pictures are those that it left out only while
+// these are the same.
+static int check_cut(const Evaluation *e, Err *err) {
+    char name[sizeof e->data];
+    Set train = { 0 }, valid = { 0 };
+    snprintf(name, sizeof name, "%s", e->data);
+    if (strncmp(name, "folder:", 7) != 0 || folder_has_test(name + 7) || !e->m->images[0] ||
+        data_absolute(name, sizeof name, NULL) || strcmp(name, e->m->cfg.data) != 0)
+        return 0;
+    const int rc = load_own(e, &train, &valid, err);
+    set_free(&train);
+    set_free(&valid);
+    return rc;
+}
+
 static int load_images(Evaluation *e, Err *err) {
     const DataOpts o = eval_data_opts(e);
     if (e->use->split == SPLIT_VALID) return eval_load_valid(e, "--split valid", &e->test, err);
-    const int rc = set_load(&e->test, e->data, HALF_TEST, &o, err);
+    const int rc = check_cut(e, err) || set_load(&e->test, e->data, HALF_TEST, &o, err);
     return rc ? rc : same_kind(e, &e->test, err);
 }
 

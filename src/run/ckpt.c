@@ -320,6 +320,7 @@ static void declare_card(StWriter *w, const Net *net, const ModelCard *card, con
     if (!isnan(card->threshold)) meta_number(w, "threshold", card->threshold);
     if (card->percentile) meta_percentiles(w, card->percentile);
     if (card->temperature > 0) meta_number(w, "temperature", card->temperature);
+    if (card->images && card->images[0]) st_meta_add(w, "images", card->images);
 }
 
 // Chain starts need no more than fp16.

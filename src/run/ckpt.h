@@ -46,6 +46,7 @@ typedef struct {                    // of a model file, beside its weights
     const float  *percentile;       // of validation scores [N_PERCENTILE]; NULL: unknown
     double        temperature;      // that divides the logits for p(y|x); 0: not known
     StartsFile    starts;           // chain starts; mean NULL: none
+    const char   *images;           // images_digest of a user's own images; "": not known
 } ModelCard;
 
 // Weights and statistics of net (device) with their card; half: fp16. The suffix of `path` selects

@@ -172,13 +172,8 @@ static int fit_loop(TrainRun *r, int *stopped, Err *err) {
 static int load_data(TrainRun *r, Err *err) {
     const Config *c = &r->cfg;
     const DataOpts o = data_opts(c, r->ev);
-    const int folder = !strncmp(c->data, "folder:", 7);
     Err none = { 0 };
-    if (c->resume && folder && !dir_exists(c->data + 7))
-        return err_set(err, ERR_IO,
-                       "%s: no such folder; --data folder:DIR names the place of pictures that "
-                       "were moved",
-                       c->data + 7);
+    if (c->resume && run_folder_there(c, err)) return -1;
     if (c->resume ? run_images(c, r->ev, &r->train, &r->valid, err)
                   : new_run_images(c, r->ev, &r->train, &r->valid, err))
         return -1;

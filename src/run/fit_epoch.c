@@ -75,7 +75,8 @@ static int save_best(TrainRun *r, const Scores *s, Err *err) {
                              .threshold = s->threshold,
                              .percentile = s->n ? s->percentile : NULL,
                              .temperature = temperature_in_use(r),
-                             .starts = r->starts };
+                             .starts = r->starts,
+                             .images = r->images };
     if (worker_wait(r->writer, r->model_job, err) ||
         model_take(&r->model_file, &r->t.net, &card, path, err))
         return -1;

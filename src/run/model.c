@@ -149,11 +149,12 @@ static void options_of_spec(Config *c, const NetSpec *spec) {
 }
 
 static int model_read(Model *m, const Config *use, St *st, Err *err) {
-    const char *threshold = st_meta(st, "threshold");
+    const char *threshold = st_meta(st, "threshold"), *images = st_meta(st, "images");
     if (run_options(st, &m->cfg, err) || read_temperature(m, st, err) ||
         read_percentiles(m, st, err))
         return -1;
     m->threshold = threshold ? strtof(threshold, NULL) : NAN;
+    snprintf(m->images, sizeof m->images, "%s", images ? images : "");
     // the machine is the user's, not the run's
     memcpy(m->cfg.device, use->device, sizeof m->cfg.device);
     if (use->data_dir[0]) memcpy(m->cfg.data_dir, use->data_dir, sizeof m->cfg.data_dir);
@@ -227,7 +228,8 @@ ModelCard model_card(const Model *m, const Config *options) {
                         .threshold = (double)m->threshold,
                         .percentile = m->percentile,
                         .temperature = m->temperature,
-                        .starts = m->starts };
+                        .starts = m->starts,
+                        .images = m->images };
 }
 
 int model_has_buffer(const Model *m) {

@@ -29,6 +29,7 @@ typedef struct Jempp {         // Jempp: jempp.h's name for it
     float   *percentile;        // of the validation images' log p(x) [N_PERCENTILE], or NULL
     double   temperature;       // of p(y|x) in use; 0: none known, and 1 is used
     StartsFile starts;          // chain starts that it carries; n_group 0: none
+    char     images[33];        // images_digest of a user's own images; "": not known
 } Model;
 
 int  model_open(Model *m, const Config *use, const char *path, Err *err);
