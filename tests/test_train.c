@@ -101,6 +101,35 @@ static void short_steps_climb_as_promised(void **state) {
     dev_close(&dev);
 }
 
+// Three epochs of 125 steps or more: drops are at epochs, except where these merge or are no drops.
+static void each_drop_of_the_learning_rate_has_a_step_of_its_own(void **state) {
+    (void)state;
+    static const struct {
+        const char *at;
+        uint64_t drop[2];
+    } run[] = { { "1/3,2/3", { 125, 375 } },        // 1.33 and 2.67 epochs of 4
+                { "0.1,0.5", { 50, 250 } },         // 0.4 epochs: not the first
+                { "0.45,0.55", { 250, 275 } },      // 1.8 and 2.2: both the second
+                { "0.5,0.95", { 250, 475 } } };     // 3.8: not the end
+    Dev dev;
+    Set set;
+    open_device(&dev, "ref");
+    OK(set_load(&set, "shapes", HALF_TEST, &(DataOpts){ .side = 8, .seed = 1 }, err));
+    for (size_t i = 0; i < sizeof run / sizeof *run; i++) {
+        Config c = small_run();
+        Trainer t;
+        c.px = PX_NONE, c.schedule = SCHED_STEP, c.epochs = 4;
+        strcpy(c.decay_at, run[i].at);
+        OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
+        assert_int_equal(t.schedule.total, 500);
+        assert_int_equal(t.schedule.n_drop, 2);
+        for (int k = 0; k < 2; k++) assert_int_equal(t.schedule.drop[k], run[i].drop[k]);
+        trainer_close(&t);
+    }
+    set_free(&set);
+    dev_close(&dev);
+}
+
 static void run_steps(const Config *c, const char *device, int threads, int n, const char *conv,
                       real *w, real rows[][N_ROW]) {
     Dev dev;
@@ -627,6 +656,7 @@ int main(void) {
         cmocka_unit_test(an_epoch_shows_every_image_once),
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
         cmocka_unit_test(short_steps_climb_as_promised),
+        cmocka_unit_test(each_drop_of_the_learning_rate_has_a_step_of_its_own),
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),
         cmocka_unit_test(the_log_says_what_chains_gain_by_their_first_move),

@@ -130,7 +130,8 @@ static int open_passes(Trainer *t, Err *err) {
     return 0;
 }
 
-// Fractions of the run become steps: those at which the nearest epochs begin.
+// Fractions of the run become steps: those at which the nearest epochs begin, where these are steps
+// of their own.
 static int place_drops(Schedule *s, const char *text, uint64_t per_epoch, Err *err) {
     double at[MAX_DROPS];
     s->n_drop = config_fractions(text, at, MAX_DROPS, err);
@@ -138,8 +139,10 @@ static int place_drops(Schedule *s, const char *text, uint64_t per_epoch, Err *e
     const int whole = s->total >= 3 * per_epoch; // shorter runs drop between epochs too
     for (int i = 0; i < s->n_drop; i++) {
         const double step = at[i] * (double)s->total;
-        s->drop[i] = whole ? (uint64_t)llround(step / (double)per_epoch) * per_epoch
-                           : (uint64_t)llround(step);
+        const uint64_t epoch = (uint64_t)llround(step / (double)per_epoch) * per_epoch,
+                       before = i ? s->drop[i - 1] : 0;
+        const int own = epoch > before && epoch < s->total;
+        s->drop[i] = whole && own ? epoch : (uint64_t)llround(step);
     }
     return 0;
 }
