@@ -101,6 +101,26 @@ static void short_steps_climb_as_promised(void **state) {
     dev_close(&dev);
 }
 
+// A set of digits is not mirrored, whatever --flip says; a resumed run finds the option as given.
+static void the_option_flip_stays_as_given_where_a_set_is_not_mirrored(void **state) {
+    (void)state;
+    Dev dev;
+    Set set;
+    open_device(&dev, "ref");
+    OK(set_load(&set, "shapes", HALF_TEST, &(DataOpts){ .side = 8, .seed = 1 }, err));
+    for (int flip = 0; flip < 2; flip++) {
+        Config c = small_run();
+        Trainer t;
+        c.px = PX_NONE, c.flip = 1, set.flip = flip;
+        OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
+        assert_int_equal(t.cfg.flip, 1);
+        assert_int_equal(t.flip, flip);
+        trainer_close(&t);
+    }
+    set_free(&set);
+    dev_close(&dev);
+}
+
 // Three epochs of 125 steps or more: drops are at epochs, except where these merge or are no drops.
 static void each_drop_of_the_learning_rate_has_a_step_of_its_own(void **state) {
     (void)state;
@@ -656,6 +676,7 @@ int main(void) {
         cmocka_unit_test(an_epoch_shows_every_image_once),
         cmocka_unit_test(augmentation_moves_mirrors_and_adds_noise),
         cmocka_unit_test(short_steps_climb_as_promised),
+        cmocka_unit_test(the_option_flip_stays_as_given_where_a_set_is_not_mirrored),
         cmocka_unit_test(each_drop_of_the_learning_rate_has_a_step_of_its_own),
         cmocka_unit_test(a_run_repeats_itself_bit_for_bit),
         cmocka_unit_test(adversarial_training_moves_images_uphill_within_their_ball),

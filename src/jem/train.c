@@ -30,7 +30,7 @@ static Rng key_of(const Trainer *t, uint32_t stream) {
 // Of real images; from: as in Augment.
 static Augment augment(const Trainer *t, int from) {
     const Config *c = &t->cfg;
-    return (Augment){ .pad = c->pad, .flip = c->flip, .noise = (real)c->sigma, .from = from };
+    return (Augment){ .pad = c->pad, .flip = t->flip, .noise = (real)c->sigma, .from = from };
 }
 
 // StepInput.first is p(x)'s.

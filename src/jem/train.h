@@ -33,6 +33,7 @@ typedef struct {
     Config   cfg;
     Dev     *dev;
     Comm    *comm;                // the ranks that train together; NULL: this process alone
+    int      flip;                // whether images are mirrored: asked for, and right for the set
     Share    px, labels;          // the images of p(x) and its chains; those with labels
     Net      net;
     Optim    optim;

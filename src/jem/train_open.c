@@ -203,7 +203,7 @@ int trainer_open(Trainer *t, Dev *dev, Comm *comm, const Config *c, const Set *t
                        "pad = %d: images of %dx%d can be shifted by %d pixel%s at most", c->pad,
                        train->side, train->side, train->side - 1, plural(train->side - 1));
     t->cfg = *c;
-    t->cfg.flip = c->flip && train->flip;
+    t->flip = c->flip && train->flip;
     t->dev = dev;
     t->comm = comm;
     t->lr_scale = 1;
