@@ -24,6 +24,7 @@ static const char *in_root(const char *name) { return path_in(root, name); }
 typedef struct {
     StWriter *declare, *write;          // the pass over the tensors that is under way
     int asked;                          // the first two are asked for again later
+    int softmax;                        // whether there is a last layer
 } Maker;
 
 static int make_weight(void *ctx, const char *name, int rank, const int *dim, float *dst,
@@ -34,6 +35,7 @@ static int make_weight(void *ctx, const char *name, int rank, const int *dim, fl
     uint64_t shape[4];
     size_t n = 1, fan_in = 1;
     if (!strncmp(name, "net.", 4)) return 1;                  // the TorchScript file's names
+    if (!m->softmax && !strncmp(name, "fc.", 3)) return 1;
     for (int i = 0; i < rank; i++) shape[i] = (uint64_t)dim[i], n *= (size_t)dim[i];
     for (int i = 1; i < rank; i++) fan_in *= (size_t)dim[i];
     const int positive = strstr(name, "var") || strstr(name, "bn.weight");
@@ -47,13 +49,13 @@ static int make_weight(void *ctx, const char *name, int rank, const int *dim, fl
     return 0;
 }
 
-static int make_weights(const char *path) {
+static int make_weights(const char *path, int softmax) {
     StWriter w = st_create(path);
     Dev dev;
     open_device(&dev, "ref");
     for (int pass = 0; pass < 2; pass++) {
         Inception in;
-        Maker m = { pass ? NULL : &w, pass ? &w : NULL, 0 };
+        Maker m = { pass ? NULL : &w, pass ? &w : NULL, 0, softmax };
         OK(inception_open(&in, &dev, &(InceptionWeights){ make_weight, &m }, SIDE, SIDE, 1, err));
         inception_close(&in);
     }
@@ -93,7 +95,8 @@ static int make_root(void **state) {
     write_pictures("dark", PICTURES, 2, 1);
     write_pictures("set/a", 6, 3, 0);
     write_pictures("set/b", 6, 4, 1);
-    return make_weights(in_root("weights.safetensors"));
+    return make_weights(in_root("weights.safetensors"), 1) ||
+           make_weights(in_root("plain.safetensors"), 0);
 }
 
 static int remove_root(void **state) {
@@ -191,6 +194,28 @@ static void write_labelled(const char *path, int n, int n_second, uint32_t which
 
 // ---- tests --------------------------------------------------------------------------------------
 
+// A command of the shell, in the folder of caches and downloads.
+static void at_home(const char *text) {
+    char command[600];
+    snprintf(command, sizeof command, "cd %s/home/jempp && %s", root, text);
+    assert_int_equal(system(command), 0);
+}
+
+static void of_two_folders_the_reference_alone_is_cached(void **state) {
+    (void)state;
+    need_cpu();
+    const char *const set[] = { "json", "on", "inception", in_root("plain.safetensors"), NULL };
+    JemppErr err = { 0 };
+    JemppOptions *o = options("fid", set);
+    char *argv[] = { (char *)(uintptr_t)in_root("ten"), (char *)(uintptr_t)in_root("dark") };
+    if (jempp_set_args(o, 2, argv, &err)) fail_msg("%s", err.msg);
+    Json *j = parsed(jempp_fid(o, NULL, &err), &err);
+    assert_true(number(j, "fid") > 0 && isnan(number(j, "is")));     // there is no softmax
+    at_home("test $(ls fid | wc -l) = 1");
+    json_free(j);
+    jempp_options_free(o);
+}
+
 static void two_folders_are_compared_and_the_reference_is_cached(void **state) {
     (void)state;
     need_cpu();
@@ -240,13 +265,6 @@ static void statistics_are_written_for_other_programs(void **state) {
     assert_null(jempp_fid(o, NULL, &err));
     assert_non_null(strstr(err.msg, "found two"));
     jempp_options_free(o);
-}
-
-// A command of the shell, in the folder of caches and downloads.
-static void at_home(const char *text) {
-    char command[600];
-    snprintf(command, sizeof command, "cd %s/home/jempp && %s", root, text);
-    assert_int_equal(system(command), 0);
 }
 
 // Of many images some are compared one by one: from everywhere, and none of them twice.
@@ -521,6 +539,7 @@ static void other_tasks_go_on_without_weights(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(of_two_folders_the_reference_alone_is_cached),   // the first
         cmocka_unit_test(two_folders_are_compared_and_the_reference_is_cached),
         cmocka_unit_test(statistics_are_written_for_other_programs),
         cmocka_unit_test(a_choice_of_images_is_not_the_first),

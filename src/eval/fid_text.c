@@ -69,17 +69,15 @@ static int open_side(FeatureSet *f, ImageSource *from, Comparison *c, const char
     return is_run(name) ? open_buffer(from, c, name, err) : source_open(from, name, &o, err);
 }
 
-// The reference is compared by its statistics and a choice of features, which are cached. So are
-// the other side's images where there is no Inception Score to be had of them.
+// The reference is compared by its statistics and a choice of features, which are cached; the other
+// side's images are seldom compared again. By class all features are needed.
 static int take_features(FeatureSet *f, ImageSource *from, Comparison *c, int reference, Err *err) {
-    int has_logits = 0;
     if (!from->n) return 0;
     const double began = now_seconds();
-    if (features_prepare(&c->net, from, &has_logits, err)) return -1;
+    if (features_prepare(&c->net, from, NULL, err)) return -1;
     c->seconds_open += now_seconds() - began;
-    const int cached = (reference || !has_logits) && !c->use->per_class;
-    return cached ? feature_reference(f, &c->net, from, c->ev, err)
-                  : feature_set(f, &c->net, from, !reference, c->ev, err);
+    return reference && !c->use->per_class ? feature_reference(f, &c->net, from, c->ev, err)
+                                           : feature_set(f, &c->net, from, !reference, c->ev, err);
 }
 
 static int has_labels(const ImageSource *s, Err *err) {
