@@ -110,7 +110,7 @@ cd ..
 expect 0 "warning: folder:kinds/set:test: other classes than the model's (class 0 is 'x' here, 'disc' there)" \
     predict run folder:kinds/set:test --out labels.csv
 expect 0 'labels.csv: 1000 images' predict run shapes:test --out labels.csv
-! grep -q warning err || bad "a warning about the model's own set"
+! grep -q 'warning: folder' err || bad "a warning about the model's own set"
 
 # ---- a prediction that is stopped says how far it came
 mkdir many && for i in $(seq 3000); do ln -s "$here/../docs/cifar10.png" many/$i.png; done
@@ -174,8 +174,12 @@ expect 1 "$PWD/commas: no such folder; --data folder:DIR names the place of pict
 for own in '--tasks acc' '--tasks acc --split valid' '--tasks ece --temperature'; do
     expect 1 "$PWD/commas: no such folder; --data folder:DIR names the place of pictures that were moved" eval pets $own
     expect 0 'on ' eval pets $own --data folder:moved --threads 1 --out own-eval && rm -r own-eval
+    ! grep -q 'warning: folder' err || bad "a warning of pictures that were moved"
 done
-mv moved commas && cp commas/dog/1.png commas/dog/6.png                 # as if pictures had been added
+cp moved/dog/1.png moved/dog/6.png                                      # as if pictures had been added
+expect 0 'warning: folder:moved: the pictures or classes are not those that the run was trained with' \
+    eval pets --tasks acc --data folder:moved --threads 1 --out own-eval && rm -r own-eval
+mv moved commas
 for own in '--tasks acc' '--tasks acc --data folder:commas' '--tasks acc --split valid' '--tasks ece --temperature'; do
     expect 1 'commas: the pictures or classes are not those that the run was trained with, and would' eval pets $own --threads 1
 done
