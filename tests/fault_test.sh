@@ -233,7 +233,7 @@ check "a gap beyond its limit ends as divergence" \
     gives 3 'exceeded --gap-limit' $tiny --gap-limit 0.0001 --retries 2 --iterations 70 --out gap
 check "after each retry was told" \
     [ "$(grep -o 'rolling back to step [0-9]* with .*(retry [12] of 2)' err | wc -l)" = 2 ]
-check "it says what may help" grep -q 'more chain steps' err
+check "it says what may help, and where" grep -q 'and 2 retries did not help; try more --retries or --sam 1 with --resume, or a new run with more chain steps (--steps) or a smaller --step-size$' err
 check "and all are kept for the report" [ "$(grep -c 'exceeded --gap-limit' gap/diverged.tsv)" = 3 ]
 check "the second with half the rate" grep -q 'half the learning rate (retry 2 of 2)' err
 "$jempp" report gap >out 2>err
@@ -245,9 +245,12 @@ check "killed now, it would know of both retries" grep -q '"retries": 2' gap/run
 check "and does not begin to count anew" \
     gives 3 'giving up after 2 retries' --resume --out gap
 check "nor retry" eval '! grep -q "rolling back" err'
+check "more retries may be given" gives 3 '(retry 3 of 3)' --resume --retries 3 --sam 1 --out gap
+check "what the run has is not advised" grep -q '; try more --retries with --resume, or a new run with more chain' err
 # shellcheck disable=SC2086
 check "chains that leap too far are told from others" gives 3 'steps are too large (climb in log.tsv)' $tiny \
     --step-size 50 --clip 0 --gap-limit 0.05 --retries 0 --iterations 3000 --out leap
+check "no retry is named where there are none" eval 'grep -q "giving up$" leap/messages.tsv && ! grep -q "did not help" err'
 # shellcheck disable=SC2086
 start $tiny --train-images 800 --steps 40 --gap-limit 0.0001 --retries 3 --iterations 90 --out twice
 for _ in $(seq 6000); do grep -q 'retry 1 of 3' twice/messages.tsv && break; sleep 0.02; done
@@ -291,7 +294,7 @@ check "SAM begins" grep -q 'SAM begins now instead of at --sam-from (retry 1 of 
 check "then its radius doubles" grep -q "SAM's radius is now 2 times --sam (retry 2 of 4)" err
 check "twice" grep -q "SAM's radius is now 4 times --sam (retry 3 of 4)" err
 check "and no more" grep -q 'half the learning rate (retry 4 of 4)' err
-check "it says what may help" grep -q 'try a larger --sam' err
+check "it says what may help" grep -q 'try more --retries, a larger --sam or a lower --climb-limit' err
 # shellcheck disable=SC2086
 check "nor is it the best model" gives 0 'the checkpoint of step 0 is kept' $tiny --valid-images 0 --step-size 50 --clip 0 \
     --climb-limit 0.7 --iterations 75 --out early
@@ -309,7 +312,7 @@ check "bit for bit" same low low2
 # shellcheck disable=SC2086
 check "without SAM it rolls back alone" gives 3 'random stream (retry 1 of 1)' $tiny --step-size 50 --clip 0 --climb-limit 0.7 \
     --retries 1 --iterations 200 --out nosam
-check "and SAM is what may help" grep -q 'try --sam 1' err
+check "and SAM is what may help" grep -q 'try more --retries, --sam 1 or a lower --climb-limit' err
 
 # ---- chains that hardly move: the density runs away from them, but for a margin; when, is a matter of the last bits
 slow="--data shapes --side 8 --model wrn-10-1 --batch 16 --buffer 100 --train-images 800 --valid-images 100 --steps 1

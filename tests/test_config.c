@@ -522,14 +522,14 @@ static void fractions_are_read_in_order(void **state) {
     assert_int_equal(config_fractions("", at, MAX_DROPS, &err), 0);
 }
 
-static void a_resumed_run_may_change_its_length_place_and_sam_alone(void **state) {
+static void a_resumed_run_may_change_its_length_place_and_recovery_alone(void **state) {
     (void)state;
     static const char *const may[] = { "epochs = 7\n",  "iterations = 9\n",
                                        "minutes = 3\n", "device = ref\n",
                                        "threads = 1\n", "data-dir = d\n",
                                        "out = o\n",     "checkpoint-minutes = 1\n",
                                        "zoom = 3\n",    "sam = 2\nsam-images = 32\n",
-                                       "climb-limit = 0.5\n" };
+                                       "climb-limit = 0.5\n", "retries = 10\n" };
     static const char *const may_not[] = { "steps = 7\n",   "lr = 0.2\n",         "seed = 2\n",
                                            "px = shared\n", "model = wrn-16-2\n", "data = svhn\n",
                                            "clamp = off\n" };
@@ -662,7 +662,7 @@ int main(void) {
         cmocka_unit_test(options_of_sam_do_not_switch_it_on_in_a_resumed_run),
         cmocka_unit_test(the_margin_and_the_limit_of_a_preset_give_way_to_bce),
         cmocka_unit_test(fractions_are_read_in_order),
-        cmocka_unit_test(a_resumed_run_may_change_its_length_place_and_sam_alone),
+        cmocka_unit_test(a_resumed_run_may_change_its_length_place_and_recovery_alone),
         cmocka_unit_test(the_length_that_is_set_last_counts),
         cmocka_unit_test(a_presets_options_are_not_the_users),
         cmocka_unit_test(a_note_is_about_an_option_that_the_command_has),

@@ -249,7 +249,7 @@ const OptRow config_rows[] = {
       "makes SAM begin, or doubles its radius; 0: none" },
     { "loss-limit", T_NUM, AT(loss_limit), "10000", 1, 1e30, NULL, TRAIN, "divergence",
       "limit on |loss|" },
-    { "retries", T_INT, AT(retries), "5", 0, 1000, NULL, TRAIN, "divergence",
+    { "retries", T_INT, AT(retries), "5", 0, 1000, NULL, TRAIN | MAY_CHANGE, "divergence",
       "how many times a diverged run rolls back to a checkpoint before it fails" },
     { "checkpoint-minutes", T_NUM, AT(checkpoint_minutes), "5", 0, 1e6, NULL, TRAIN | MAY_CHANGE,
       "divergence", "minutes between checkpoints; 0: after each epoch only" },

@@ -33,34 +33,69 @@ static void note_divergence(TrainRun *r, int reason) {
 
 // Chains that gain less than a third of what their gradient predicts step over the maxima
 // (docs/pyld.md).
-static const char *advice(TrainRun *r, int reason, uint64_t at) {
+static int chains_overshoot(TrainRun *r, uint64_t at) {
     enum { MOST = 100 };
     const int n = at < MOST ? (int)at : MOST;
     real row[MOST][N_ROW] = { 0 };
     double climb = 0;
-    if (reason == HALT_CLIMB)
-        return r->cfg.sam > 0
-                   ? "try a larger --sam, a smaller --step-size, more noise on real images (--px "
-                     "shared --sigma 0.1), or a lower --climb-limit if the samples are good"
-                   : "try --sam 1, a smaller --step-size, more noise on real images (--px shared "
-                     "--sigma 0.1), or a lower --climb-limit if the samples are good";
-    if (!px_active(&r->t)) return "try a smaller --lr";
+    if (at - r->t.px_began < MOST || px_settles(&r->t, at)) return 0;
     trainer_rows(&r->t, at - (uint64_t)n, n, row[0]);
     for (int i = 0; i < n; i++) climb += (double)row[i][ROW_CLIMB] / n;
-    return climb < 1.0 / 3 && at - r->t.px_began >= MOST && !px_settles(&r->t, at)
-               ? "the chains' steps are too large (climb in log.tsv): try --px-margin 1, --sam 1, "
-                 "a smaller --step-size or more noise on real images (--px shared --sigma 0.1)"
-               : "try --px-margin 1, --sam 1, more chain steps (--steps) or a smaller --step-size";
+    return climb < 1.0 / 3;
+}
+
+typedef struct {
+    char list[240];
+    const char *last;
+} Advice;
+
+// "a, b or c": the last one is kept apart until list_advice.
+static void advise(Advice *a, int applies, const char *what) {
+    const size_t n = strlen(a->list);
+    if (!applies) return;
+    if (a->last) snprintf(a->list + n, sizeof a->list - n, "%s%s", n ? ", " : "", a->last);
+    a->last = what;
+}
+
+static void list_advice(char *dst, size_t n, const Advice *a) {
+    snprintf(dst, n, "%s%s%s", a->list, a->list[0] ? " or " : "", a->last);
+}
+
+// What the run itself may change when it is resumed, and what only a new one may; not what it has.
+static void advice(TrainRun *r, int reason, uint64_t at, char *dst, size_t n) {
+    const Config *c = &r->cfg;
+    const int px = px_active(&r->t), climb = reason == HALT_CLIMB;
+    const int overshoot = px && !climb && chains_overshoot(r, at);
+    char same[300], other[300];
+    Advice a = { 0 }, b = { 0 };
+    advise(&a, 1, "more --retries");
+    advise(&a, px && c->sam <= 0, "--sam 1");
+    advise(&a, climb && c->sam > 0, "a larger --sam");
+    advise(&a, climb, "a lower --climb-limit if the samples are good");
+    list_advice(same, sizeof same, &a);
+    advise(&b, !px, "a smaller --lr");
+    advise(&b, px && !climb && c->px_margin <= 0 && c->px_loss != LOSS_BCE, "--px-margin 1");
+    advise(&b, px && !climb && !overshoot, "more chain steps (--steps)");
+    advise(&b, px, "a smaller --step-size");
+    advise(&b, (climb || overshoot) && (c->px != PX_SHARED || c->sigma < 0.1),
+           "more noise on real images (--px shared --sigma 0.1)");
+    list_advice(other, sizeof other, &b);
+    snprintf(dst, n, "%stry %s with --resume, or a new run with %s",
+             overshoot ? "the chains' steps are too large (climb in log.tsv): " : "", same, other);
 }
 
 static int give_up(TrainRun *r, int reason, Err *err) {
     const uint64_t at = r->t.step;
-    const char *retries = r->cfg.retries == 1 ? "retry" : "retries";
-    run_say(r, "diverged near step %" PRIu64 ": %s; giving up after %d %s", at, reasons[reason],
-            r->cfg.retries, retries);
-    return err_set(err, ERR_DIVERGED,
-                   "%s: diverged near step %" PRIu64 " (%s) and %d %s did not help; %s", r->out, at,
-                   reasons[reason], r->cfg.retries, retries, advice(r, reason, at));
+    char after[60] = "", what[700];
+    advice(r, reason, at, what, sizeof what);
+    if (r->cfg.retries)
+        snprintf(after, sizeof after, "%d %s", r->cfg.retries,
+                 r->cfg.retries == 1 ? "retry" : "retries");
+    run_say(r, "diverged near step %" PRIu64 ": %s; giving up%s%s", at, reasons[reason],
+            after[0] ? " after " : "", after);
+    return err_set(err, ERR_DIVERGED, "%s: diverged near step %" PRIu64 " (%s)%s%s%s; %s", r->out,
+                   at, reasons[reason], after[0] ? " and " : "", after,
+                   after[0] ? " did not help" : "", what);
 }
 
 // The state of a checkpoint, on all ranks, with the run's own record of the best model, divergences
