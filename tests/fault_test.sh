@@ -300,9 +300,16 @@ check "nor is it the best model" gives 0 'the checkpoint of step 0 is kept' $tin
     --climb-limit 0.7 --iterations 75 --out early
 check "unless there is none" grep -q '"best_step": 25' early/run.json
 # shellcheck disable=SC2086
-train $tiny --conv direct --sam 0.5 --sam-from 1 --retries 1 --iterations 110 --out low
-check "another limit when resumed" gives 3 'rolling back to step 110 ' --resume --climb-limit 1 --iterations 150 --out low
-check "is an earlier start of SAM" grep -q 'SAM begins now' err
+train $tiny --conv direct --iterations 110 --out mild
+check "a resumed run whose climb is below a new limit is refused" \
+    gives 2 "--climb-limit 1: the run's running mean of climb is 0." --resume --climb-limit 1 --iterations 150 --out mild
+limit=$(sed -n 's/.*expected at most \(0[.][0-9]*\), or 0.*/\1/p' err)
+check "so is one a little above it" \
+    gives 2 "expected at most $limit, or 0 (no limit)" --resume --climb-limit "$(awk "BEGIN { print $limit + 0.01 }")" --out mild
+check "but not one with the limit that is expected" gives 0 'mild: 111 steps' --resume --climb-limit "$limit" --iterations 111 --out mild
+# shellcheck disable=SC2086
+check "another start of SAM" gives 3 'SAM begins now' $tiny --conv direct --step-size 50 --clip 0 --sam 0.5 --sam-from 1 \
+    --climb-limit 0.7 --retries 1 --iterations 110 --out low
 cp -r low low2
 train --resume --climb-limit 0 --iterations 130 --out low
 train --resume --climb-limit 0 --iterations 119 --out low2

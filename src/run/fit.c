@@ -96,12 +96,14 @@ static int checkpoint_due(TrainRun *r) {
     return r->cfg.checkpoint_minutes > 0 && since >= 60 * r->cfg.checkpoint_minutes;
 }
 
+static const double CLIMB_ROOM = 0.1;        // above --climb-limit, of a state that is kept
+
 int run_is_stable(const TrainRun *r, const StepState *now) {
     const Watch *w = &r->t.watch;
     return px_settles(&r->t, r->t.step) ||
            (!(w->gap_limit > 0 && now->gap > w->gap_limit / 2) &&
             !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2) &&
-            (px_pending(&r->t) || !climb_below(w, now, 0.1)));
+            (px_pending(&r->t) || !climb_below(w, now, CLIMB_ROOM)));
 }
 
 // The live page asks for the end of a run by a file in its folder; it is looked for twice per
@@ -281,6 +283,25 @@ static int check_length(const TrainRun *r, Err *err) {
     return 0;
 }
 
+// With a new --climb-limit that is too high a resumed run would at once use up its retries, or keep
+// no state.
+static int check_climb(TrainRun *r, Err *err) {
+    const Trainer *t = &r->t;
+    const StepState now = trainer_state(&r->t);
+    const double most = floor(100 * ((double)now.climb - CLIMB_ROOM)) / 100;
+    char expected[80] = "expected 0 (no limit)";
+    if (!px_active(t) || px_settles(t, t->step) || t->step < t->px_began + CLIMB_FROM ||
+        !climb_below(&t->watch, &now, CLIMB_ROOM))
+        return 0;
+    if (most > 0)
+        snprintf(expected, sizeof expected, "expected at most %.2f, or 0 (no limit)", most);
+    return err_set(
+        err, ERR_ARG,
+        "--resume: --climb-limit %g: the run's running mean of climb is %.3f, and a state "
+        "is kept only from %g above the limit on: %s",
+        r->cfg.climb_limit, (double)now.climb, CLIMB_ROOM, expected);
+}
+
 static int fit_open(TrainRun *r, Err *err) {
     char path[RUN_PATH], *tuning = NULL;
     int rc = comm_agree(r->comm, run_writes(r) ? open_folder(r, path, &tuning, err) : 0, err);
@@ -310,7 +331,7 @@ static int fit_open(TrainRun *r, Err *err) {
     introduce(r, r->note);
     if (r->cfg.resume) run_say(r, "resuming at step %" PRIu64, t->step);
     if (r->cfg.resume && run_writes(r)) run_note_device(r);
-    if (r->cfg.resume) return check_length(r, err);
+    if (r->cfg.resume) return check_length(r, err) || check_climb(r, err) ? -1 : 0;
     return comm_agree(r->comm, run_save(r, err), err);
 }
 
