@@ -546,6 +546,11 @@ static void a_resumed_run_may_change_its_length_place_and_recovery_alone(void **
         assert_int_equal(config_same_run(&old, &now, &err), -1);
         assert_memory_equal(err.msg, "--resume: the run has ", 22);
     }
+    Config now = old;
+    Err why = { 0 };
+    taken(&now, "init = other\n");
+    assert_int_equal(config_same_run(&old, &now, &why), -1);
+    assert_non_null(strstr(why.msg, "the run has init = (none), found other: a run keeps it"));
 }
 
 // ---- help --------------------------------------------------------------------------------------

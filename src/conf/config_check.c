@@ -193,7 +193,7 @@ int config_same_run(const Config *old, const Config *now, Err *err) {
             return err_set(err, ERR_ARG,
                            "--resume: the run has %s = %s, found %s: a run keeps it; leave %s out, "
                            "or begin a new run in another --out",
-                           row->name, was, is, row->name);
+                           row->name, was[0] ? was : "(none)", is[0] ? is : "(none)", row->name);
     }
     return 0;
 }

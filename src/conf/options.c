@@ -47,7 +47,7 @@ const OptRow config_rows[] = {
       TRAIN | SAMPLE | EVAL | REPORT | PREDICT | FID | MAY_CHANGE, "run",
       "output: a run folder, an image file, a page, scores or statistics; empty: a name is "
       "chosen" },
-    { "init", T_TEXT, AT(init), "", 0, 0, "MODEL", TRAIN | MAY_CHANGE, "run",
+    { "init", T_TEXT, AT(init), "", 0, 0, "MODEL", TRAIN, "run",
       "start from the weights of this run or model" },
     { "resume", T_FLAG, AT(resume), "off", 0, 1, NULL, TRAIN | MAY_CHANGE, "run",
       "continue the run in the folder --out" },
