@@ -462,6 +462,42 @@ static void a_rewound_buffer_draws_the_same_starts_again(void **state) {
     close_chains(&c);
 }
 
+// In 6,000 steps with 8 chains each 48 are expected: the pool is filled several times.
+static void rare_fresh_chains_start_from_the_draws_of_their_numbers(void **state) {
+    (void)state;
+    enum { STEPS = 6000 };
+    Chains c;
+    open_chains(&c, 0, 0.001, 0);
+    real *draw = c.dev.be.alloc(&c.dev, DIM * sizeof *draw, "draw");
+    int number = 20, found = 0;                             // those before filled the buffer
+    for (uint64_t step = 0; step < STEPS; step++) {
+        const uint32_t used = replay_ready(&c.replay, step);
+        *c.now = (StepState){ .in.step = (uint32_t)step, .in.drawn = c.replay.drawn };
+        replay_take(&c.replay, c.x, c.now);
+        for (int i = 0; i < 8; i++) {
+            if (same_row(c.x + i * DIM, c.replay.x + c.replay.slot[i] * DIM)) continue;
+            const int cls = starts_class(&c.starts, c.replay.prior, 3, (uint32_t)number);
+            starts_draw(&c.starts, 3, &number, &cls, 1, draw, 1);
+            assert_true(same_row(c.x + i * DIM, draw));
+            number++, found++;
+        }
+        c.replay.drawn += used;
+    }
+    assert_in_range(found, 20, 76);
+    c.dev.be.free(&c.dev, draw);
+    close_chains(&c);
+}
+
+static void a_reinit_of_almost_nothing_looks_a_little_ahead(void **state) {
+    (void)state;
+    Chains c;
+    open_chains(&c, 0, 1e-9, 0);
+    for (uint64_t step = 0; step < 3000; step++) c.replay.drawn += replay_ready(&c.replay, step);
+    assert_in_range(c.replay.drawn, 20, 21);
+    assert_in_range(c.replay.ahead, 3000, 3000 + 2000);
+    close_chains(&c);
+}
+
 // Numbers of draws are 32 bits, and a checkpoint may hold any of them.
 static void draws_past_two_billion_stay_in_the_pool(void **state) {
     (void)state;
@@ -547,6 +583,8 @@ int main(void) {
         cmocka_unit_test(chains_with_a_class_begin_in_it),
         cmocka_unit_test(active_chains_are_a_window_that_leaves_finished_ones_behind),
         cmocka_unit_test(a_rewound_buffer_draws_the_same_starts_again),
+        cmocka_unit_test(rare_fresh_chains_start_from_the_draws_of_their_numbers),
+        cmocka_unit_test(a_reinit_of_almost_nothing_looks_a_little_ahead),
         cmocka_unit_test(draws_past_two_billion_stay_in_the_pool),
         cmocka_unit_test(fresh_chains_come_as_far_as_those_of_the_buffer),
         cmocka_unit_test(a_long_step_moves_no_pixel_far),

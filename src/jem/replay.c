@@ -67,10 +67,12 @@ void replay_close(Replay *r) {
     memset(r, 0, sizeof *r);
 }
 
-// Draws for steps ahead until the pool could not hold another step's.
-static void fill_pool(Replay *r) {
+// Draws for that step and those ahead until the pool could not hold another step's. Not further
+// than FAR: where fresh chains are rare, the pool is hardly ever full.
+static void fill_pool(Replay *r, uint64_t step) {
+    enum { FAR = 1024 };
     int number[STARTS_AT_ONCE], cls[STARTS_AT_ONCE], m = 0;
-    for (;; r->ahead++) {
+    for (; r->ahead < step + FAR; r->ahead++) {
         int need = 0;
         for (int i = 0; i < r->slots.batch; i++) need += is_reinit(r, r->ahead, i);
         if (r->made - r->drawn + (uint32_t)need > (uint32_t)r->n_pool || r->ahead > UINT32_MAX - 1)
@@ -92,7 +94,7 @@ static void fill_pool(Replay *r) {
 }
 
 uint32_t replay_ready(Replay *r, uint64_t step) {
-    if (step >= r->ahead) fill_pool(r);
+    if (step >= r->ahead) fill_pool(r, step);
     uint32_t used = 0;
     for (int i = 0; i < r->slots.batch; i++) used += (uint32_t)is_reinit(r, step, i);
     return used;
