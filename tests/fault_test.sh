@@ -164,6 +164,19 @@ check "a file is no run folder" gives 1 'file: exists and is not a folder' $tiny
 truncate -s 100000 run/last.safetensors
 check "a cut checkpoint: the one before it serves" gives 0 'prev.safetensors instead' --resume --iterations $((to + 4)) --out run
 check "its log has every step once" whole_log run $((to + 4))
+spoil() { printf '\377\377\377\377' | dd of="$1" bs=1 seek=$(($(wc -c <"$1") - 4)) conv=notrunc 2>dd.err; }  # a NaN
+# shellcheck disable=SC2086
+train $tiny --iterations 60 --out nan
+spoil nan/last.safetensors
+cp -r nan nan2
+cp nan/prev.safetensors good
+check "numbers of a checkpoint that are not finite: likewise" gives 0 'prev.safetensors instead' --resume --iterations 61 --out nan
+check "which is said once" [ "$(grep -c instead nan/messages.tsv)" = 1 ]
+check "and the damaged one does not replace the one before" cmp -s nan/prev.safetensors good
+train --resume --iterations 62 --out nan
+check "but a later one does" eval '! cmp -s nan/prev.safetensors good'
+spoil nan2/prev.safetensors
+check "both: it says which file and why" gives 1 'nan2/last.safetensors: ' --resume --iterations 61 --out nan2
 truncate -s 100000 run/last.safetensors
 truncate -s 5 run/prev.safetensors
 check "both cut: it says which file and why" gives 1 'run/last.safetensors: ' --resume --iterations $((to + 8)) --out run
@@ -245,6 +258,9 @@ check "killed now, it would know of both retries" grep -q '"retries": 2' gap/run
 check "and does not begin to count anew" \
     gives 3 'giving up after 2 retries' --resume --out gap
 check "nor retry" eval '! grep -q "rolling back" err'
+cp -r gap gap2
+spoil gap2/prev.safetensors
+check "where the older checkpoint is damaged it rolls back to the newer" gives 3 'last.safetensors instead' --resume --retries 3 --out gap2
 check "more retries may be given" gives 3 '(retry 3 of 3)' --resume --retries 3 --sam 1 --out gap
 check "what the run has is not advised" grep -q '; try more --retries with --resume, or a new run with more chain' err
 # shellcheck disable=SC2086

@@ -198,7 +198,7 @@ int ckpt_options(const char *path, Config *c, char **tuning, Err *err) {
         text ? config_text(c, text, strlen(text), path, err) || config_only(c, CMD_TRAIN, path, err)
              : err_set(err, ERR_DATA, "%s: has no 'options': not written by jempp", path);
     config_of_run(c);
-    if (tuning) *tuning = choices ? strdup(choices) : NULL;
+    if (tuning) *tuning = !rc && choices ? strdup(choices) : NULL;
     st_close(&st);
     return rc;
 }

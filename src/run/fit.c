@@ -212,14 +212,14 @@ static void introduce(const TrainRun *r, const char *note) {
     run_introduce_ranks(r);
 }
 
-// The folder, and of a resumed run its checkpoint, options and kernel choices (malloc'd).
-static int open_folder(TrainRun *r, char path[RUN_PATH], char **tuning, Err *err) {
+// The folder, and of a resumed run its options and kernel choices (malloc'd).
+static int open_folder(TrainRun *r, char **tuning, Err *err) {
     if (run_folder_choose(r->out, sizeof r->out, &r->made, &r->cfg, err) ||
         run_folder_lock(r->out, r->cfg.resume, &r->lock, err))
         return -1;
     run_stop_clear(r->out);                                 // of an earlier session
     if (!r->cfg.resume) return 0;
-    return run_find_checkpoint(r, 0, path, err) || run_resume_options(r, path, tuning, err);
+    return run_use_checkpoint(r, 0, run_resume_options, tuning, err);
 }
 
 static int start_device(TrainRun *r, const char *tuning, Err *err) {
@@ -257,12 +257,13 @@ static int check_images(const TrainRun *r, Err *err) {
 }
 
 // What rank 0 alone does, after all have opened their devices.
-static int open_state(TrainRun *r, const char *path, Err *err) {
-    Trainer *t = &r->t;
-    if (r->cfg.resume ? ckpt_load(t, &r->state, path, err) : run_init_weights(r, err)) return -1;
+static int open_state(TrainRun *r, Err *err) {
+    if (r->cfg.resume ? run_use_checkpoint(r, 0, run_load_state, NULL, err)
+                      : run_init_weights(r, err))
+        return -1;
     if (r->cfg.resume && check_images(r, err)) return -1;
     r->writer = worker_open(err);
-    return r->writer ? train_log_open(&r->log, r->out, t->step, err) : -1;
+    return r->writer ? train_log_open(&r->log, r->out, r->t.step, err) : -1;
 }
 
 // A resumed run that has nothing to do, or less than nothing.
@@ -303,8 +304,8 @@ static int check_climb(TrainRun *r, Err *err) {
 }
 
 static int fit_open(TrainRun *r, Err *err) {
-    char path[RUN_PATH], *tuning = NULL;
-    int rc = comm_agree(r->comm, run_writes(r) ? open_folder(r, path, &tuning, err) : 0, err);
+    char *tuning = NULL;
+    int rc = comm_agree(r->comm, run_writes(r) ? open_folder(r, &tuning, err) : 0, err);
     if (!rc) rc = run_share_folder(r, &tuning, err);
     if (!rc)
         rc = config_check(&r->cfg, err) || run_fid_check(r, err) || run_init_check(r, err) ||
@@ -322,7 +323,7 @@ static int fit_open(TrainRun *r, Err *err) {
     r->log.ev = r->ev;
     r->log.tensorboard = r->cfg.tensorboard;
     r->log.chain_length = r->t.length.most > 0;
-    if (!rc && run_writes(r)) rc = open_state(r, path, err);
+    if (!rc && run_writes(r)) rc = open_state(r, err);
     if (comm_agree(r->comm, rc, err)) return -1;
     run_share_state(r);
     r->saved_at = r->state.seconds;

@@ -101,12 +101,10 @@ static int give_up(TrainRun *r, int reason, Err *err) {
 // The state of a checkpoint, on all ranks, with the run's own record of the best model, divergences
 // and time.
 static int load_checkpoint(TrainRun *r, int older, Err *err) {
-    char path[RUN_PATH];
     const RunState now = r->state;
     const double seconds = run_seconds(r);
-    const int rc =
-        run_writes(r) && (run_saved(r, err) || run_find_checkpoint(r, older, path, err) ||
-                          ckpt_load(&r->t, &r->state, path, err));
+    const int rc = run_writes(r) &&
+                   (run_saved(r, err) || run_use_checkpoint(r, older, run_load_state, NULL, err));
     if (comm_agree(r->comm, rc ? -1 : 0, err)) return -1;
     run_share_state(r);
     r->state.best_accuracy = now.best_accuracy;

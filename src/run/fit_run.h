@@ -30,6 +30,7 @@ typedef struct {
     Dev      dev;
     Set      train, valid, test;     // test.n 0: not found
     char     images[33];             // images_digest where the user names a path; else ""
+    int      last_damaged;           // the last checkpoint on disk: not to become prev
     int      moved;                  // a resumed run has another path than its checkpoint says
     Bytes    valid_bytes;            // on the device
     Trainer  t;
@@ -89,10 +90,14 @@ int  run_saved(TrainRun *r, Err *err);              // waits until everything is
 int  run_write_record(TrainRun *r, Err *err);       // run.json, by the thread
 // Reports it if a resumed run uses another device, thread count or library than before.
 void run_note_device(const TrainRun *r);
-// path: the newest checkpoint that can be read, or the one before it if `older`.
-int  run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err);
-// Options of a resumed run: its own, and those given now that may change. *tuning is malloc'd.
-int  run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err);
+// Uses the newest checkpoint that can be used, or the one before it if `older`; says so where one
+// is damaged. Errors of `use` other than ERR_DATA and ERR_IO are returned as they are.
+typedef int UseCheckpoint(TrainRun *r, const char *path, void *ctx, Err *err);
+int  run_use_checkpoint(TrainRun *r, int older, UseCheckpoint *use, void *ctx, Err *err);
+// Options of a resumed run: its own, and those given now that may change. tuning: a char ** for the
+// kernel choices (malloc'd).
+UseCheckpoint run_resume_options;
+UseCheckpoint run_load_state;                       // into the trainer and r->state; ctx NULL
 // Says once per session that something for readers could not be written, and why.
 void run_warn(TrainRun *r, SideOutput what, const Err *why);
 // Adds to an error of writing how to continue: from the checkpoint, when there is room again.

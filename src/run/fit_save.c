@@ -12,27 +12,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-// `last`, or `prev` where a crash fell between two renames; the other way round if `older`.
-int run_find_checkpoint(const TrainRun *r, int older, char path[RUN_PATH], Err *err) {
-    Err why = { 0 };
+// `last`, or `prev` where that is damaged or a crash fell between two renames; the other way round
+// if `older`.
+int run_use_checkpoint(TrainRun *r, int older, UseCheckpoint *use, void *ctx, Err *err) {
     static const RunFile files[] = { RUN_LAST, RUN_PREV };
+    Err first = { 0 };
     for (int i = 0; i < 2; i++) {
-        St st;
-        if (run_path(path, r->out, files[older ? 1 - i : i], err)) return -1;
-        if (!file_exists(path) || st_open(&st, path, &why)) continue;
-        st_close(&st);
-        if (why.kind) run_say(r, "%s; using %s instead", why.msg, path);
-        return 0;
+        const RunFile file = files[older ? 1 - i : i];
+        char path[RUN_PATH];
+        Err why = { 0 };
+        if (run_path(path, r->out, file, err)) return -1;
+        if (!file_exists(path) || (file == RUN_LAST && r->last_damaged)) continue;
+        const int rc = use(r, path, ctx, &why);
+        if (!rc && first.kind) run_say(r, "%s; using %s instead", first.msg, path);
+        if (!rc) return 0;
+        if (why.kind != ERR_DATA && why.kind != ERR_IO)
+            return err_set(err, why.kind, "%s", why.msg);
+        r->last_damaged |= file == RUN_LAST;
+        if (!first.kind) first = why;
     }
-    if (why.kind)
-        return err_set(err, ERR_DATA, "%s: no checkpoint to resume from: %s", r->out, why.msg);
+    if (first.kind)
+        return err_set(err, ERR_DATA, "%s: no checkpoint to resume from: %s", r->out, first.msg);
     err_set(err, ERR_DATA, "%s: no checkpoint to resume from (neither %s nor %s in it)", r->out,
             run_file(RUN_LAST), run_file(RUN_PREV));
     add_runs(err, r->out);
     return -1;
 }
 
-int run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err) {
+int run_resume_options(TrainRun *r, const char *path, void *tuning, Err *err) {
     Config old;
     if (ckpt_options(path, &old, tuning, err)) return -1;
     Config now = old;
@@ -46,6 +53,11 @@ int run_resume_options(TrainRun *r, const char *path, char **tuning, Err *err) {
     snprintf(now.out, sizeof now.out, "%s", r->cfg.out);
     r->cfg = now;
     return 0;
+}
+
+int run_load_state(TrainRun *r, const char *path, void *none, Err *err) {
+    (void)none;
+    return ckpt_load(&r->t, &r->state, path, err);
 }
 
 typedef struct {
@@ -194,10 +206,11 @@ void run_note_device(const TrainRun *r) {
 }
 
 // Until the run is past the step it diverged at, the older of the two checkpoints stays: the newer
-// may already be on its way there. So it does where the newer was saved while p(x) settled.
+// may already be on its way there. So it does where the newer was saved while p(x) settled, or is
+// damaged.
 int run_save(TrainRun *r, Err *err) {
     const int past = r->t.step > r->state.diverged_step && r->t.step > r->saved_step;
-    const int keep_newer = past && !px_settles(&r->t, r->saved_step);
+    const int keep_newer = past && !px_settles(&r->t, r->saved_step) && !r->last_damaged;
     char last[RUN_PATH], prev[RUN_PATH];
     if (past && !px_settles(&r->t, r->t.step)) r->state.diverged_in_a_row = 0;
     if (!run_writes(r)) {
@@ -214,7 +227,7 @@ int run_save(TrainRun *r, Err *err) {
     if (ckpt_take(&r->state_file, &r->t, &now, last, keep_newer ? prev : NULL, err)) return -1;
     r->state_job = worker_add(r->writer, (Job){ snapshot_write, snapshot_drop, &r->state_file });
     r->saved_step = r->t.step;
-    r->new_length = 0;
+    r->new_length = r->last_damaged = 0;
     r->saved_at = run_seconds(r);
     return run_write_record(r, err);
 }
