@@ -285,6 +285,8 @@ limit=$(awk -F'\t' '$1 == 50 { print 1.5 * $10 }' calm/log.tsv)
 # shellcheck disable=SC2086
 check "a run that ends on its way to a limit says that it is not kept" \
     gives 0 'the checkpoint of step 50 is kept' $tiny --conv direct --iterations 51 --gap-limit "$limit" --out drift
+check "and which limit it is" \
+    grep -q 'not saved, close to a divergence limit: the running mean of |f(x) - f(x_q)| is .*, more than half of --gap-limit' err
 check "and keeps a calm one" [ "$(step_of drift/last.safetensors)" = "${python:+50}" ]
 # shellcheck disable=SC2086
 check "a classifier that does not learn is not watched" \
@@ -315,6 +317,10 @@ check "it says what may help" grep -q 'try more --retries, a larger --sam or a l
 check "nor is it the best model" gives 0 'the checkpoint of step 0 is kept' $tiny --valid-images 0 --step-size 50 --clip 0 \
     --climb-limit 0.7 --iterations 75 --out early
 check "unless there is none" grep -q '"best_step": 25' early/run.json
+check "once it is said from which step on none is saved" \
+    [ "$(grep -c 'no checkpoint is written from step 25 on, .*; that of step 0 is kept' early/messages.tsv)" = 1 ]
+check "and why" grep -q 'on, .*: the running mean of climb is .*, not 0.1 above --climb-limit 0.7' early/messages.tsv
+check "and again after a rollback" [ "$(grep -c 'no checkpoint is written from step 25 on' steep/messages.tsv)" = 5 ]
 # shellcheck disable=SC2086
 train $tiny --conv direct --iterations 110 --out mild
 check "a resumed run whose climb is below a new limit is refused" \

@@ -98,12 +98,50 @@ static int checkpoint_due(TrainRun *r) {
 
 static const double CLIMB_ROOM = 0.1;        // above --climb-limit, of a state that is kept
 
-int run_is_stable(const TrainRun *r, const StepState *now) {
+// The limit of divergence that is too near for a state to be kept, by the halt that it would cause.
+static int near_limit(const TrainRun *r, const StepState *now) {
     const Watch *w = &r->t.watch;
-    return px_settles(&r->t, r->t.step) ||
-           (!(w->gap_limit > 0 && now->gap > w->gap_limit / 2) &&
-            !(w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2) &&
-            (px_pending(&r->t) || !climb_below(w, now, CLIMB_ROOM)));
+    if (px_settles(&r->t, r->t.step)) return HALT_NO;
+    if (w->gap_limit > 0 && now->gap > w->gap_limit / 2) return HALT_GAP;
+    if (w->ce_limit > 0 && now->ce - now->ce_low > w->ce_limit / 2) return HALT_CE;
+    return !px_pending(&r->t) && climb_below(w, now, CLIMB_ROOM) ? HALT_CLIMB : HALT_NO;
+}
+
+int run_is_stable(const TrainRun *r, const StepState *now) { return near_limit(r, now) == HALT_NO; }
+
+static void describe_limit(const TrainRun *r, const StepState *now, char *dst, size_t n) {
+    const Config *c = &r->cfg;
+    const int limit = near_limit(r, now);
+    if (limit == HALT_GAP)
+        snprintf(dst, n,
+                 "the running mean of |f(x) - f(x_q)| is %.3g, more than half of --gap-limit %g",
+                 (double)now->gap, c->gap_limit);
+    else if (limit == HALT_CE)
+        snprintf(dst, n,
+                 "the cross-entropy's running mean is %.3g above its lowest value, more than half "
+                 "of --ce-limit %g",
+                 (double)(now->ce - now->ce_low), c->ce_limit);
+    else
+        snprintf(dst, n, "the running mean of climb is %.3f, not %g above --climb-limit %g",
+                 (double)now->climb, CLIMB_ROOM, c->climb_limit);
+}
+
+// A checkpoint that was due: said once until there is one again, and at the end.
+static void say_not_saved(TrainRun *r, const StepState *now, int end) {
+    char why[160];
+    if (!end && r->told_not_saved++) return;
+    describe_limit(r, now, why, sizeof why);
+    if (end)
+        run_say(r,
+                "not saved, close to a divergence limit: %s; the checkpoint of step %" PRIu64
+                " is kept",
+                why, r->saved_step);
+    else
+        run_say(r,
+                "no checkpoint is written from step %" PRIu64
+                " on, until the run is further from a divergence limit: %s; that of step %" PRIu64
+                " is kept",
+                r->t.step, why, r->saved_step);
 }
 
 // The live page asks for the end of a run by a file in its folder; it is looked for twice per
@@ -134,12 +172,9 @@ static int between_steps(TrainRun *r, const StepState *now, int epoch_over, int 
     *stopped = wish.stop;
     const int save = validate || (step > r->saved_step && wish.stop) ||
                      ((step > r->saved_step || last) && wish.save);
-    if (save && run_is_stable(r, now) && comm_agree(r->comm, run_save(r, err), err)) return -1;
-    if ((last || *stopped) && step > r->saved_step)
-        run_say(r,
-                "not saved: the run is close to a divergence limit; the checkpoint of step %" PRIu64
-                " is kept",
-                r->saved_step);
+    const int stable = run_is_stable(r, now), end = last || *stopped;
+    if (save && stable && comm_agree(r->comm, run_save(r, err), err)) return -1;
+    if (!stable && (end ? step > r->saved_step : save)) say_not_saved(r, now, end);
     return 0;
 }
 

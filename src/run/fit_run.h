@@ -52,6 +52,7 @@ typedef struct {
     double   test_accuracy, test_ece;    // of the best model at the end of training, or NaN
     uint64_t over_margin, counted;   // steps of this epoch: over --px-margin, all
     int      told_over_margin;
+    int      told_not_saved;         // since the last checkpoint
     double   fid_value;              // the latest FID of the replay buffer, or NaN
     struct FitFid *fid;              // what it needs, once there was one
     PictureErr picture_err;

@@ -227,7 +227,7 @@ int run_save(TrainRun *r, Err *err) {
     if (ckpt_take(&r->state_file, &r->t, &now, last, keep_newer ? prev : NULL, err)) return -1;
     r->state_job = worker_add(r->writer, (Job){ snapshot_write, snapshot_drop, &r->state_file });
     r->saved_step = r->t.step;
-    r->new_length = r->last_damaged = 0;
+    r->new_length = r->last_damaged = r->told_not_saved = 0;
     r->saved_at = run_seconds(r);
     return run_write_record(r, err);
 }
