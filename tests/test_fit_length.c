@@ -1,5 +1,8 @@
 // test_fit_length.c - a run finds out how far fresh chains of its model should go.
 #include "testing.h"
+#include "base/file.h"
+#include "base/md5.h"
+#include "base/safetensors.h"
 #include "jem/detail.h"
 #include "run/fit.h"
 #include "run/fit_run.h"
@@ -132,6 +135,42 @@ static void a_run_finds_a_length_for_its_model(void **state) {
     remove_run();
 }
 
+// The options in its model; the file's MD5 to hash.
+static int stored(const char *option, char hash[33]) {
+    char path[96];
+    char *text;
+    size_t n;
+    St st;
+    snprintf(path, sizeof path, "%s/best.safetensors", out);
+    OK(file_read(path, 1 << 24, &text, &n, err));
+    Md5 md5 = md5_start();
+    md5_add(&md5, text, n);
+    md5_end(&md5, hash);
+    free(text);
+    OK(st_open(&st, path, err));
+    const int found = strstr(st_meta(&st, "options"), option) != NULL;
+    st_close(&st);
+    return found;
+}
+
+static void a_complete_run_that_is_resumed_keeps_its_model(void **state) {
+    (void)state;
+    Config c = short_chains();
+    char before[33], after[33];
+    train(&c);
+    assert_true(stored("\nresume = off\n", before));
+    c.resume = 1;
+    train(&c);
+    assert_string_equal(line, "");
+    stored("", after);
+    assert_string_equal(after, before);
+    OK(config_text(&c, "iterations = 46\n", 16, "test", err));
+    train(&c);
+    assert_non_null(strstr(line, "a total length of"));
+    assert_true(stored("\nresume = off\n", after));        // which says nothing of this call
+    remove_run();
+}
+
 static void a_length_that_is_given_is_kept(void **state) {
     (void)state;
     Config c = short_chains();
@@ -164,6 +203,7 @@ int main(void) {
         cmocka_unit_test(detail_is_the_variance_of_middle_frequencies),
         cmocka_unit_test(the_search_goes_up_to_where_detail_is_that_of_images),
         cmocka_unit_test(a_run_finds_a_length_for_its_model),
+        cmocka_unit_test(a_complete_run_that_is_resumed_keeps_its_model),
         cmocka_unit_test(a_length_that_is_given_is_kept),
         cmocka_unit_test(a_short_run_spends_no_time_on_it),
     };

@@ -98,6 +98,13 @@ static StateNumbers state_numbers(Trainer *t, const RunState *r) {
                            .diverged_in_a_row = r->diverged_in_a_row };
 }
 
+// Options of the run, as its files keep them: whether this call resumed it is none.
+static char *options_of_run(const Config *c) {
+    Config run = *c;
+    run.resume = 0;
+    return config_dump(&run, CMD_TRAIN);
+}
+
 static void declare_state(StWriter *w, Trainer *t, const RunState *r, StateNumbers *numbers,
                           const char *options) {
     for (int i = 0; i < N_NUMBERS; i++)
@@ -157,7 +164,7 @@ int snapshot_write(void *snapshot, Err *err) {
 
 int ckpt_take(Snapshot *s, Trainer *t, const RunState *r, const char *path, const char *prev,
               Err *err) {
-    char *options = config_dump(&t->cfg, CMD_TRAIN);
+    char *options = options_of_run(&t->cfg);
     StateNumbers numbers = state_numbers(t, r);
     int rc = options ? 0 : err_set(err, ERR_MEM, "out of memory for a checkpoint");
     if (!rc) {
@@ -358,7 +365,7 @@ static int declare_model(StWriter *w, const ModelOut *m, const char *path, Err *
     const Net *net = m->net;
     const char *in = m->torch ? "model_state_dict/" : "";
     const StType type = m->half ? ST_F16 : ST_F32;
-    char *options = config_dump(m->card->cfg, CMD_TRAIN),
+    char *options = options_of_run(m->card->cfg),
          *names = join_names(m->card->class_name, net->spec.classes);
     const int rc = options && names ? 0 : err_set(err, ERR_MEM, "out of memory for a model");
     if (!rc) {

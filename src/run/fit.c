@@ -362,8 +362,7 @@ static int fit_open(TrainRun *r, Err *err) {
     if (comm_agree(r->comm, rc, err)) return -1;
     run_share_state(r);
     r->saved_at = r->state.seconds;
-    r->saved_step = t->step;
-    r->log.next = t->step;
+    r->first_step = r->saved_step = r->log.next = t->step;
     introduce(r, r->note);
     if (r->cfg.resume) run_say(r, "resuming at step %" PRIu64, t->step);
     if (r->cfg.resume && run_writes(r)) run_note_device(r);

@@ -5,6 +5,7 @@
 // images. The length of the steps, which follows from climb, is recorded as well: it should be that
 // of chains from exact starts also where the model is used without its training images.
 #include "base/file.h"
+#include "base/safetensors.h"
 #include "jem/detail.h"
 #include "run/fit_run.h"
 #include "run/model.h"
@@ -112,11 +113,22 @@ static int is_cheap(const TrainRun *r) {
     return gradients_allowed(r) > ceil((double)IMAGES / r->cfg.batch) * anneal_length(&r->cfg);
 }
 
+static int has_length(const char *path, Err *err) {
+    St st;
+    Config c;
+    if (st_open(&st, path, err)) return 0;
+    const int found = !run_options(&st, &c, err) && c.chain_length > 0;
+    st_close(&st);
+    return found;
+}
+
+// A run that was complete when it was resumed keeps its model as it is.
 void run_fit_length(TrainRun *r) {
     char path[RUN_PATH];
     Err why = { 0 };
     if (!run_writes(r) || !has_chains(&r->t) || r->cfg.chain_length > 0 || r->valid.n < IMAGES ||
-        !is_cheap(r) || run_path(path, r->out, RUN_BEST, &why) || !file_exists(path))
+        !is_cheap(r) || run_path(path, r->out, RUN_BEST, &why) || !file_exists(path) ||
+        (r->t.step == r->first_step && has_length(path, &why)))
         return;
     LengthFit *f = calloc(1, sizeof *f);
     if (!f) err_set(&why, ERR_MEM, "out of memory for samples");

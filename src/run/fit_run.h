@@ -46,6 +46,7 @@ typedef struct {
     double   looked;                 // now_seconds() when RUN_STOP was last looked for
     uint64_t shown;                  // the first step that was shown live
     double   shown_at;               // now_seconds() then
+    uint64_t first_step;             // of this session
     uint64_t saved_step, total;      // total: steps of the whole run, an estimate with --minutes
     int      new_length;             // a resumed run has another than its checkpoint says
     double   valid_accuracy;         // the latest, or NaN
