@@ -85,7 +85,8 @@ static void matmul(Dev *dev, int count, int m, int n, int k, real scale, Factor 
 
 // ---- sums and steps ----------------------------------------------------------------------------
 
-enum { THREADS = 256, PARTS = 256 };        // blocks that a matrix or filter is divided among
+// PARTS: blocks that a matrix or filter is divided among, one for each thread of sum_of
+enum { THREADS = 256, PARTS = THREADS };
 
 // part[matrix][PARTS], by a grid of PARTS x count blocks
 static __global__ void square_kernel(size_t n, const float *x, double *part) {
@@ -98,10 +99,7 @@ static __global__ void square_kernel(size_t n, const float *x, double *part) {
 }
 
 // The sum of PARTS numbers, in the same order by every block.
-static __device__ double sum_of(const double *part) {
-    static_assert(PARTS == THREADS, "each thread takes one");
-    return block_sum(part[threadIdx.x]);
-}
+static __device__ double sum_of(const double *part) { return block_sum(part[threadIdx.x]); }
 
 static __global__ void divide_kernel(size_t n, float *x, const double *part) {
     const double length = sqrt(sum_of(part + blockIdx.y * PARTS));
