@@ -268,6 +268,11 @@ check "chains that leap too far are told from others" gives 3 'steps are too lar
     --step-size 50 --clip 0 --gap-limit 0.05 --retries 0 --iterations 3000 --out leap
 check "no retry is named where there are none" eval 'grep -q "giving up$" leap/messages.tsv && ! grep -q "did not help" err'
 # shellcheck disable=SC2086
+train $tiny --gap-limit 4 --retries 0 --iterations 110 --out after
+LC_ALL=C sed -i 's/"gap":"0/"gap":"9/' after/last.safetensors          # its next step is beyond the limit
+check "chains whose steps are right are not blamed after a resume" \
+    gives 3 'exceeded --gap-limit); try' --resume --iterations 150 --out after
+# shellcheck disable=SC2086
 start $tiny --train-images 800 --steps 40 --gap-limit 0.0001 --retries 3 --iterations 90 --out twice
 for _ in $(seq 6000); do grep -q 'retry 1 of 3' twice/messages.tsv && break; sleep 0.02; done
 kill -INT $pid 2>/dev/null

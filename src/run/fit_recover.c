@@ -32,16 +32,11 @@ static void note_divergence(TrainRun *r, int reason) {
 }
 
 // Chains that gain less than a third of what their gradient predicts step over the maxima
-// (docs/pyld.md).
-static int chains_overshoot(TrainRun *r, uint64_t at) {
-    enum { MOST = 100 };
-    const int n = at < MOST ? (int)at : MOST;
-    real row[MOST][N_ROW] = { 0 };
-    double climb = 0;
-    if (at - r->t.px_began < MOST || px_settles(&r->t, at)) return 0;
-    trainer_rows(&r->t, at - (uint64_t)n, n, row[0]);
-    for (int i = 0; i < n; i++) climb += (double)row[i][ROW_CLIMB] / n;
-    return climb < 1.0 / 3;
+// (docs/pyld.md). Checkpoints have the running mean, so a resumed run can tell at once.
+static int chains_overshoot(TrainRun *r) {
+    const uint64_t step = r->t.step;
+    if (step - r->t.px_began < CLIMB_FROM || px_settles(&r->t, step)) return 0;
+    return (double)trainer_state(&r->t).climb < 1.0 / 3;
 }
 
 typedef struct {
@@ -62,10 +57,10 @@ static void list_advice(char *dst, size_t n, const Advice *a) {
 }
 
 // What the run itself may change when it is resumed, and what only a new one may; not what it has.
-static void advice(TrainRun *r, int reason, uint64_t at, char *dst, size_t n) {
+static void advice(TrainRun *r, int reason, char *dst, size_t n) {
     const Config *c = &r->cfg;
     const int px = px_active(&r->t), climb = reason == HALT_CLIMB;
-    const int overshoot = px && !climb && chains_overshoot(r, at);
+    const int overshoot = px && !climb && chains_overshoot(r);
     char same[300], other[300];
     Advice a = { 0 }, b = { 0 };
     advise(&a, 1, "more --retries");
@@ -87,7 +82,7 @@ static void advice(TrainRun *r, int reason, uint64_t at, char *dst, size_t n) {
 static int give_up(TrainRun *r, int reason, Err *err) {
     const uint64_t at = r->t.step;
     char after[60] = "", what[700];
-    advice(r, reason, at, what, sizeof what);
+    advice(r, reason, what, sizeof what);
     if (r->cfg.retries)
         snprintf(after, sizeof after, "%d %s", r->cfg.retries,
                  r->cfg.retries == 1 ? "retry" : "retries");
