@@ -73,7 +73,7 @@ static void normals_have_the_moments_and_tails_of_a_normal(void **state) {
         rng_normal4(key, b, z);
         for (int j = 0; j < 4; j++) {
             const double v = (double)z[j];
-            assert_true(isfinite(v));
+            assert_true(fabs(v) < RNG_FARTHEST);
             for (int k = 1; k <= 4; k++) m[k] += pow(v, k) / N;
             over2 += fabs(v) > 2;
             over4 += fabs(v) > 4;

@@ -518,31 +518,68 @@ static void resume_in_the_middle(const Config *c, const Set *set, double boost) 
     remove(path);
 }
 
-static void a_checkpoint_whose_px_began_after_it_is_refused(void **state) {
-    (void)state;
+// Loads a checkpoint of the trainer that was just written.
+static int load_own_checkpoint(Trainer *t, Err *why) {
     char path[] = "/tmp/jempp_train_XXXXXX";
     const int made = mkstemp(path);
     assert_true(made >= 0);
     close(made);
+    Snapshot file = { 0 };
+    RunState run = { .lr_scale = 1 }, read;
+    OK(ckpt_take(&file, t, &run, path, NULL, err));
+    OK(snapshot_write(&file, err));
+    const int rc = ckpt_load(t, &read, path, why);
+    snapshot_free(&file, t->dev);
+    remove(path);
+    return rc;
+}
+
+static void a_checkpoint_whose_px_began_after_it_is_refused(void **state) {
+    (void)state;
     Dev dev;
     Trainer t;
     Set set;
-    Snapshot file = { 0 };
-    RunState run = { .lr_scale = 1 }, read;
     Err why = { 0 };
     const Config c = tiny_run(&set);
     OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
     OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
     t.px_began = 7;
-    OK(ckpt_take(&file, &t, &run, path, NULL, err));
-    OK(snapshot_write(&file, err));
-    assert_int_equal(ckpt_load(&t, &read, path, &why), -1);
+    assert_int_equal(load_own_checkpoint(&t, &why), -1);
     assert_non_null(strstr(why.msg, "px_began 7: expected 0 to step 0"));
-    snapshot_free(&file, &dev);
     trainer_close(&t);
     dev_close(&dev);
     set_free(&set);
-    remove(path);
+}
+
+// Chains are kept in [-1, 1] but for the noise, which is never more than six times its sd.
+static void a_pixel_where_no_chain_ends_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        double noise;
+        int clamp;
+        real pixel;
+        const char *why;
+    } cases[] = { { 0, 1, -1, NULL },
+                  { 0, 1, 1e30f, "'replay' has 1e+30 at element 3, expected -1 to 1" },
+                  { 0.5, 1, 4, NULL },
+                  { 0.5, 1, -4.5f, "'replay' has -4.5 at element 3, expected -4 to 4" },
+                  { 0, 0, 1e30f, NULL } };
+    Dev dev;
+    OK(dev_open(&dev, "ref", &(DevOpts){ 0 }, NULL, err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Trainer t;
+        Set set;
+        Err why = { 0 };
+        Config c = tiny_run(&set);
+        c.noise = cases[i].noise, c.clamp = cases[i].clamp;
+        OK(trainer_open(&t, &dev, NULL, &c, &set, 0, err));
+        dev.be.copy_in(&dev, t.replay.x + 3, &cases[i].pixel, sizeof cases[i].pixel);
+        assert_int_equal(load_own_checkpoint(&t, &why), cases[i].why ? -1 : 0);
+        if (cases[i].why) assert_non_null(strstr(why.msg, cases[i].why));
+        trainer_close(&t);
+        set_free(&set);
+    }
+    dev_close(&dev);
 }
 
 static void stronger_sam_survives_a_checkpoint(void **state) {
@@ -691,6 +728,7 @@ int main(void) {
         cmocka_unit_test(stronger_sam_survives_a_checkpoint),
         cmocka_unit_test(px_begins_at_its_share_of_the_run),
         cmocka_unit_test(a_checkpoint_whose_px_began_after_it_is_refused),
+        cmocka_unit_test(a_pixel_where_no_chain_ends_is_refused),
         cmocka_unit_test(a_late_start_of_px_survives_a_checkpoint),
         cmocka_unit_test(all_images_or_some_choose_the_direction),
         cmocka_unit_test(timing_of_iterations_can_be_stopped),

@@ -71,6 +71,8 @@ RNG_FN void rng_normal4(Rng k, uint32_t block, float out[4]) {
     }
 }
 
+enum { RNG_FARTHEST = 6 };    // no normal is farther from 0: 24 bits end at sqrt(50 ln 2) = 5.89
+
 RNG_FN float rng_normal(Rng k, uint64_t i) {
     float z[4];
     rng_normal4(k, (uint32_t)(i >> 2), z);

@@ -2,6 +2,7 @@
 // batches and terms of the loss there are.
 #include "jem/train.h"
 #include "jem/attack.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -262,13 +263,20 @@ StepState trainer_state(Trainer *t) {
     return s;
 }
 
+// Chains start in [-1, 1], and noise alone takes pixels out of it.
+static real farthest_pixel(const Move *m) {
+    return m->clamp ? 1 + (real)RNG_FARTHEST * m->noise : FLT_MAX;
+}
+
 void trainer_parts(Trainer *t, StatePart part[N_STATE_PART]) {
     const size_t n_w = t->net.n_w, images = (size_t)t->replay.slots.n * t->replay.dim;
-    const StatePart all[N_STATE_PART] = { { "optim.v", t->optim.v, n_w },
-                                          { "optim.m", t->optim.m, n_w },
-                                          { "ema.weights", t->optim.avg, n_w },
-                                          { "ema.statistics", t->optim.avg_state, t->net.n_state },
-                                          { "replay", t->replay.x, images } };
+    const StatePart all[N_STATE_PART] = {
+        { "optim.v", t->optim.v, n_w, FLT_MAX },
+        { "optim.m", t->optim.m, n_w, FLT_MAX },
+        { "ema.weights", t->optim.avg, n_w, FLT_MAX },
+        { "ema.statistics", t->optim.avg_state, t->net.n_state, FLT_MAX },
+        { "replay", t->replay.x, images, farthest_pixel(&t->chain.move) }
+    };
     memcpy(part, all, sizeof all);
 }
 

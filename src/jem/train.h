@@ -78,6 +78,7 @@ typedef struct {
     const char *name;
     real  *p;
     size_t n;
+    real   most;                  // |number| in it; FLT_MAX: finite
 } StatePart;
 enum { N_STATE_PART = 5 };
 void trainer_parts(Trainer *t, StatePart part[N_STATE_PART]);

@@ -280,7 +280,7 @@ static int load_state(Trainer *t, RunState *r, St *st, Err *err) {
     trainer_parts(t, part);
     for (int i = 0; i < N_STATE_PART; i++)
         if (part[i].p && part[i].n &&
-            read_device(st, part[i].name, t->dev, part[i].p, part[i].n, err))
+            read_device(st, part[i].name, t->dev, part[i].p, part[i].n, part[i].most, err))
             return -1;
     restore_numbers(t, r, &n);
     const char *images = st_meta(st, "images");

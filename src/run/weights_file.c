@@ -1,6 +1,7 @@
 // weights_file.c - see weights_file.h.
 #include "run/weights_file.h"
 #include "base/text.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,22 +123,29 @@ static const StTensor *find_numbers(const St *st, const char *name, size_t n, Er
 }
 
 // Weights with one flipped bit would give NaN for every image, with no word about why.
-static int finite_numbers(const St *st, const char *name, const real *v, size_t n, Err *err) {
-    for (size_t i = 0; i < n; i++)
+static int check_numbers(const St *st, const char *name, const real *v, size_t n, real most,
+                         Err *err) {
+    for (size_t i = 0; i < n; i++) {
         if (!isfinite(v[i]))
             return err_set(err, ERR_DATA,
                            "%s: tensor '%s' has %s at element %zu: the file is damaged", st->path,
                            name, isnan(v[i]) ? "NaN" : "infinity", i);
+        if (fabsf(v[i]) > most)
+            return err_set(
+                err, ERR_DATA,
+                "%s: tensor '%s' has %g at element %zu, expected %g to %g: the file is damaged",
+                st->path, name, (double)v[i], i, -(double)most, (double)most);
+    }
     return 0;
 }
 
-int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, Err *err) {
+int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, real most, Err *err) {
     const StTensor *t = find_numbers(st, name, n, err);
     if (!t) return -1;
     real *v = malloc((n + 1) * sizeof *v);
     if (!v) return err_set(err, ERR_MEM, "out of memory for '%s'", name);
     int rc = st_read_f32(st, t, v, n, err);
-    if (!rc) rc = finite_numbers(st, name, v, n, err);
+    if (!rc) rc = check_numbers(st, name, v, n, most, err);
     if (!rc) dev->be.copy_in(dev, dst, v, n * sizeof *v);
     dev->be.sync(dev);
     free(v);
@@ -161,11 +169,11 @@ int model_complete(const St *st, const Net *net, Err *err) {
 int model_weights(St *st, Net *net, Err *err) {
     for (int i = 0; i < net->n_par; i++)
         if (read_device(st, net->par[i].name, net->dev, net->w + net->par[i].off, net->par[i].len,
-                        err))
+                        FLT_MAX, err))
             return -1;
     for (int i = 0; i < 2 * net->n_stat; i++) {
         const Statistic s = statistic(net, i);
-        if (read_device(st, s.name, net->dev, net->state + s.off, s.n, err)) return -1;
+        if (read_device(st, s.name, net->dev, net->state + s.off, s.n, FLT_MAX, err)) return -1;
     }
     for (int i = 0; i < net->n_stat; i++) {
         char name[96];

@@ -29,6 +29,6 @@ int  net_fits_half(const Net *net, Err *err);                   // 0, or an erro
 int model_complete(const St *st, const Net *net, Err *err);
 // Weights and statistics by PyTorch's names, from any file that has them (ours, or a state dict).
 int model_weights(St *st, Net *net, Err *err);
-// n finite numbers of one tensor, to the device.
-int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, Err *err);
+// n numbers of one tensor, from -most to most (FLT_MAX: finite ones), to the device.
+int read_device(St *st, const char *name, Dev *dev, real *dst, size_t n, real most, Err *err);
 #endif
