@@ -71,6 +71,9 @@ JEMPP_API int  jempp_text_width(const char *text);
 // Copies it to dst[n], without its middle where it has more than `width` columns or does not fit;
 // n and width are at least 8. Returns dst.
 JEMPP_API const char *jempp_text_shorten(char *dst, size_t n, const char *text, int width);
+// Writes a file's name to dst[n] as one word for a shell, in quotes where it needs them. Returns
+// dst.
+JEMPP_API const char *jempp_shell_word(char *dst, size_t n, const char *name);
 
 // ---- training
 typedef struct {

@@ -108,6 +108,10 @@ start $tiny --iterations 1000000 --out run
 kill -INT $pid; await
 check "SIGINT ends it in good order" [ $code = 130 ]
 check "and it says how to go on" grep -q 'stopped before its end; continue with: jempp train --resume --out run' out
+# shellcheck disable=SC2086
+start $tiny --iterations 1000000 --out "it's mine"
+kill -INT $pid; await
+check "with a name that a shell takes" grep -qF -e "--resume --out 'it'\\''s mine'" out
 cp -r run once
 cp -r run ended
 stopped_at=$(tail -n 1 run/log.tsv | cut -f 1)

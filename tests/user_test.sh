@@ -196,6 +196,8 @@ expect 2 'the run has data = ' train --resume --out pets --data shapes
 cp moved/dog/1.png moved/dog/6.png
 expect 1 'moved: the pictures or classes are not those that the run was trained with (found 11 images for training, 2 for' \
     train --resume --out pets --iterations 5 --threads 1
+cp -r pets 'my pets'
+expect 1 "begin another run: train --init 'my pets'" train --resume --out 'my pets' --iterations 5 --threads 1
 rm moved/dog/6.png && mv moved/dog moved/doge
 expect 1 'the pictures or classes are not those' train --resume --out pets --iterations 5 --threads 1
 mv moved/doge moved/dog

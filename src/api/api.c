@@ -101,6 +101,9 @@ int jempp_text_width(const char *text) { return text_width(text); }
 const char *jempp_text_shorten(char *dst, size_t n, const char *text, int width) {
     return text_shorten(dst, n, text, width);
 }
+const char *jempp_shell_word(char *dst, size_t n, const char *name) {
+    return shell_word(dst, n, name);
+}
 
 // ---- devices, info and bench --------------------------------------------------------------
 

@@ -7,6 +7,7 @@ static void put_percent(const char *name, double part) {
 }
 
 static void print_result(const JemppTrained *t) {
+    char word[4 * sizeof t->out];
     printf("%s: %llu step%s in %.0f s", t->out, (unsigned long long)t->steps, cli_plural(t->steps),
            t->seconds);
     put_percent("validation accuracy", t->valid_accuracy);
@@ -15,7 +16,8 @@ static void print_result(const JemppTrained *t) {
     if (t->retries) printf(", rolled back %d time%s", t->retries, cli_plural((unsigned)t->retries));
     printf("\n");
     if (t->stopped)
-        printf("stopped before its end; continue with: jempp train --resume --out %s\n", t->out);
+        printf("stopped before its end; continue with: jempp train --resume --out %s\n",
+               jempp_shell_word(word, sizeof word, t->out));
 }
 
 static int train(const JemppOptions *o) {

@@ -281,6 +281,7 @@ static int open_device(TrainRun *r, const char *tuning, Err *err) {
 // what was held out would be trained on.
 static int check_images(const TrainRun *r, Err *err) {
     const char *was = r->state.images;
+    char word[2 * RUN_PATH];
     if (!r->images[0] || !strcmp(was, r->images) || (!was[0] && !r->moved)) return 0;
     return err_set(err, ERR_DATA,
                    "--resume: %s: %s (found %zu image%s for training, %zu for validation); restore "
@@ -288,7 +289,8 @@ static int check_images(const TrainRun *r, Err *err) {
                    r->cfg.data,
                    was[0] ? "the pictures or classes are not those that the run was trained with"
                           : "its checkpoint is too old to tell whether these are its pictures",
-                   r->train.n, plural((double)r->train.n), r->valid.n, r->out);
+                   r->train.n, plural((double)r->train.n), r->valid.n,
+                   shell_word(word, sizeof word, r->out));
 }
 
 // What rank 0 alone does, after all have opened their devices.
