@@ -176,6 +176,7 @@ for own in '--tasks acc' '--tasks acc --split valid' '--tasks ece --temperature'
     expect 0 'on ' eval pets $own --data folder:moved --threads 1 --out own-eval && rm -r own-eval
     ! grep -q 'warning: folder' err || bad "a warning of pictures that were moved"
 done
+[ "$(grep -c '^0/.* pictures' err)" = 2 ] || bad "to fit a temperature, pictures are read twice"    # both halves
 cp moved/dog/1.png moved/dog/6.png                                      # as if pictures had been added
 expect 0 'warning: folder:moved: the pictures or classes are not those that the run was trained with' \
     eval pets --tasks acc --data folder:moved --threads 1 --out own-eval && rm -r own-eval

@@ -107,7 +107,8 @@ static int scale_temperature(Evaluation *e, TemperatureScaling *s, Err *err) {
 }
 
 int prepare_ece(Evaluation *e, Err *err) {
-    return e->use->temperature ? eval_load_valid(e, "--temperature", &e->valid, err) : 0;
+    if (!e->use->temperature || e->valid.n) return 0;
+    return eval_load_valid(e, "--temperature", &e->valid, err);
 }
 
 int task_ece(Evaluation *e, Err *err) {

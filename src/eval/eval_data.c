@@ -169,18 +169,19 @@ int eval_check_test(const Evaluation *e, Err *err) {
 
 // Test images that are cut out of the run's own pictures are those that it left out only while
 // these are the same. Where its folder is gone, --data may name it or others: then it is a warning.
-static int check_cut(const Evaluation *e, Err *err) {
+// The validation images that were read on the way are kept for a temperature.
+static int check_cut(Evaluation *e, Err *err) {
     const int gone = run_folder_there(&e->m->cfg, NULL);
     char name[sizeof e->data], line[ERR_TEXT + 16];
     Err why = { 0 };
-    Set train = { 0 }, valid = { 0 };
+    Set train = { 0 };
     snprintf(name, sizeof name, "%s", e->data);
     if (strncmp(name, "folder:", 7) != 0 || folder_has_test(name + 7) || !e->m->images[0] ||
         data_absolute(name, sizeof name, NULL) || (!gone && strcmp(name, e->m->cfg.data) != 0))
         return 0;
-    const int rc = load_own(e, &train, &valid, &why);
+    const int rc = load_own(e, &train, &e->valid, &why);
     set_free(&train);
-    set_free(&valid);
+    if (rc) set_free(&e->valid);
     if (rc && (!gone || why.kind != ERR_DATA)) return err_set(err, why.kind, "%s", why.msg);
     snprintf(line, sizeof line, "warning: %s", why.msg);
     if (rc) tell_line(e->ev, line);

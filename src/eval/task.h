@@ -19,7 +19,7 @@ typedef struct {
     char      data[300], md5[33];     // name of the images; hash of the model's file
     unsigned  wanted;                 // bits by TaskId
     Set       test;                   // the images that are evaluated (--split)
-    Set       valid;                  // to fit a temperature on, where one is asked for
+    Set       valid;                  // to fit a temperature on, where they were loaded
     Bytes     bytes;                  // test, on the device
     int       n, batch;               // images that are evaluated; per batch
     Scorer    scorer;
