@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from typing import TYPE_CHECKING, Any, Iterator, List, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
-from ._lib import path_bytes
+from ._lib import Error, path_bytes
 
 if TYPE_CHECKING:
     from ._model import Model
@@ -139,12 +139,22 @@ def _convert(image: Any, m: "Model", dst: np.ndarray) -> None:
         m._decode(png(a.astype(np.uint8) * 255 if a.dtype == np.bool_ else a), "an array", dst)
 
 
-def inputs(images: Images, m: "Model", at_once: int) -> Iterator[np.ndarray]:
-    """The images in batches of at most at_once, in order. A batch is reused for the next one."""
+def inputs(images: Images, m: "Model", at_once: int,
+           errors: Optional[Dict[int, str]] = None) -> Iterator[np.ndarray]:
+    """The images in batches of at most at_once, in order. A batch is reused for the next one.
+
+    errors: gets the message of each picture that cannot be read, which is grey then; None: the
+    first one is raised."""
     batch = np.empty((at_once, m.channels, m.side, m.side), np.float32)
     n = 0
-    for image in _one_by_one(images, m.channels == 1):
-        _convert(image, m, batch[n])
+    for i, image in enumerate(_one_by_one(images, m.channels == 1)):
+        try:
+            _convert(image, m, batch[n])
+        except (Error, OSError) as e:                           # OSError: PIL's
+            if errors is None:
+                raise
+            errors[i] = str(e)
+            batch[n] = 0
         n += 1
         if n == at_once:
             yield batch

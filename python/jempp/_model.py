@@ -10,7 +10,7 @@ import threading
 from ctypes import POINTER, byref, c_float
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 import numpy as np
 
@@ -27,7 +27,8 @@ def _floats(a: np.ndarray) -> Any:
 
 @dataclass(frozen=True)
 class Predictions:
-    """One row per image, in the order given."""
+    """One row per image, in the order given. That of a picture that could not be read has NaN,
+    label -1 and the name ""."""
 
     logits: np.ndarray              # float32 [n, classes]
     probs: np.ndarray               # float32 [n, classes]: p(y|x) at the model's temperature
@@ -35,6 +36,7 @@ class Predictions:
     log_px: np.ndarray              # float32 [n]: log p(x) up to a constant
     known: Optional[np.ndarray]     # bool [n]: in distribution; None: the model has no threshold
     classes: List[str]              # the model's class names
+    errors: Dict[int, str]          # why pictures could not be read, by number of the row
 
     def __len__(self) -> int:
         return len(self.label)
@@ -42,7 +44,7 @@ class Predictions:
     @property
     def names(self) -> List[str]:
         """The name of each image's class."""
-        return [self.classes[i] for i in self.label]
+        return [self.classes[i] if i >= 0 else "" for i in self.label]
 
 
 class Model:
@@ -134,8 +136,11 @@ class Model:
 
     def logits(self, images: Images) -> np.ndarray:
         """The logits of the images, float32 [n, classes]. Images: see predict."""
+        return self._logits(images, None)
+
+    def _logits(self, images: Images, errors: Optional[Dict[int, str]]) -> np.ndarray:
         parts = []
-        for x in inputs(images, self, _AT_ONCE):
+        for x in inputs(images, self, _AT_ONCE, errors):
             z, err = np.empty((len(x), len(self.classes)), np.float32), Err()
             with self._lock:
                 if lib.jempp_logits(self._open(), _floats(x), len(x), _floats(z), byref(err)):
@@ -143,7 +148,7 @@ class Model:
             parts.append(z)
         return np.concatenate(parts) if parts else np.empty((0, len(self.classes)), np.float32)
 
-    def predict(self, images: Images) -> Predictions:
+    def predict(self, images: Images, *, strict: bool = True) -> Predictions:
         """Classifies images, and detects those that are out of distribution.
 
         images: one, or a sequence of any length of
@@ -155,15 +160,21 @@ class Model:
         or an array of several images, [n, h, w, c], [n, c, h, w] or [n, h, w] (of a grey model:
         always, so it takes no [c, h, w]). Files, PIL images and uint8 arrays of another size are
         resized and cropped as by `jempp predict`.
+        strict: a picture that cannot be read is an error; else the others have their results, and
+        it has a message in `errors`.
         """
-        z = self.logits(images)
+        errors: Dict[int, str] = {}
+        z = self._logits(images, None if strict else errors)
         p, score = np.empty_like(z), np.empty(len(z), np.float32)
         with self._lock:
             j = self._open()
             for i in range(len(z)):
                 score[i] = lib.jempp_score(j, _floats(z[i]), _floats(p[i]))
+        label, unread = p.argmax(1), list(errors)
+        z[unread] = p[unread] = score[unread] = np.nan
+        label[unread] = -1
         known = None if self.threshold is None else score >= np.float32(self.threshold)
-        return Predictions(z, p, p.argmax(1), score, known, self.classes)
+        return Predictions(z, p, label, score, known, self.classes, errors)
 
     # ---- sampling
 

@@ -183,6 +183,22 @@ class Predicting(Case):
         with open(self.dir / "no.txt", "rb") as f, self.assertRaisesRegex(jempp.Error, "PNG, JPEG"):
             self.model.predict(f)
 
+    def test_pictures_that_cannot_be_read_have_rows_of_their_own(self):
+        (self.dir / "no.png").write_text("no picture")
+        images = [self.files[0], self.dir / "no.png", self.files[1], self.dir / "gone.png", b"RIFF"]
+        want, p = self.model.predict(self.files[:2]), self.model.predict(images, strict=False)
+        np.testing.assert_array_equal(p.label, [want.label[0], -1, want.label[1], -1, -1])
+        for a, b in ((p.logits, want.logits), (p.probs, want.probs), (p.log_px, want.log_px)):
+            np.testing.assert_array_equal(a[[0, 2]], b)
+            self.assertTrue(np.isnan(a[[1, 3, 4]]).all())
+        self.assertEqual(p.names[1:4], ["", want.names[1], ""])
+        self.assertFalse(p.known[[1, 3, 4]].any())
+        self.assertEqual(list(p.errors), [1, 3, 4])
+        self.assertIn("no.png: ", p.errors[1])
+        self.assertEqual(want.errors, {})
+        with self.assertRaisesRegex(jempp.Error, "no.png: "):
+            self.model.predict(images)
+
     def test_memory_stays_flat(self):
         one, start = self.pixels[0], 0
         for i in range(10000):
