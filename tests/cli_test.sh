@@ -414,7 +414,7 @@ expect 0 'few: 4 steps' train --resume --out few --iterations 4 --threads 2 --sa
 grep -q '"sam": "2"' few/run.json || bad "a resumed run does not have the --sam that it was given"
 cat out err | grep -q 'was on 1 thread, .* on 2 threads, .*: results may differ in the last bits' ||
     bad "other threads than before are not mentioned"
-expect 2 'has results on shapes (validation); expected another --out for those on shapes' eval run $quick --tasks ece --out held
+expect 2 'has results on shapes (validation); remove it, or choose another --out for those on shapes' eval run $quick --tasks ece --out held
 sed -i 's/"md5": "./"md5": "x/' run/eval.json                   # as if the model had been another
 expect 0 'top-1' eval run $quick --tasks acc
 ! grep -q '"ood"' run/eval.json || bad "results of another model were kept"
@@ -429,14 +429,14 @@ mkdir empty
 expect 1 'no PNG, JPEG or WebP picture' eval run --tasks ood --ood folder:empty
 head -c 3073 /dev/zero >black.bin
 expect 2 'cifar-file:black.bin: colour images of 32 x 32, the model takes colour images of 16 x 16' eval run --tasks ood --ood cifar-file:black.bin
-expect 2 'cifar-file:black.bin: colour images of 32 x 32, the model takes colour images of 16 x 16' eval run --data cifar-file:black.bin
+expect 2 '/black.bin: colour images of 32 x 32, the model takes colour images of 16 x 16' eval run --data cifar-file:black.bin
 mkdir -p two/test/a two/test/b two/train/a two/train/b
 for d in two/*/*; do cp grid.png $d; done
 expect 2 '2 classes; the model has 10' eval run --data folder:two
 for k in 0 1 2 3 4 5 6 7 8 9; do mkdir -p ten/train/$k ten/test/$k && cp grid.png ten/train/$k && cp grid.png ten/test/$k; done
-expect 2 'run/eval.json: has results on shapes; expected another --out for those on folder:ten' eval run --data folder:ten
+expect 2 'run/eval.json: has results on shapes; remove it, or choose another --out for those on folder:/' eval run --data folder:ten
 expect 0 'top-1' eval run $quick --tasks acc --data folder:ten --out ten-eval
-grep -q "folder:ten: other class names than the model's (class 0 is '0' here, 'disc' there)" err || bad "no word of other classes"
+grep -q "ten: other class names than the model's (class 0 is '0' here, 'disc' there)" err || bad "no word of other classes"
 for k in 1 2 3; do for d in ten/test/*; do cp grid.png $d/$k.png; done; done
 expect 0 '"n": 20,' eval run --limit 20 --threads 1 --tasks acc,ood,attack --attacks fgsm-linf --radii 1/255 --ood folder:ten/test --data folder:ten --out some --json
 [ "$(tr -d ' \n' <some/eval.json | grep -o '"confusion":[^"]*' | tr -d '[]' | sed 's/.*://' | tr ',' '\n' | awk 'NF{n++; s+=$1; if (n%10==0) {print s; s=0}}' | sort -u)" = 2 ] ||

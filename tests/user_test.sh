@@ -21,7 +21,7 @@ expect 2 'not in tf32' train $net --data folder:slow --device cpu --precision tf
 for wrong in '--attacks cw' '--radii 7' '--ood nosuch' '--ood folder:nosuch'; do
     expect 2 "${wrong%% *}: " eval run --data folder:ten --out no $wrong && unread
 done
-expect 2 'folder:slow: 2 classes; the model has 10' eval run --data folder:slow --out no && unread
+expect 2 '/slow: 2 classes; the model has 10' eval run --data folder:slow --out no && unread
 [ ! -e no ] || bad "eval that cannot be left a folder"
 expect 1 'file/eval.json: ' eval run --data folder:ten --out "$(mkdir -p file/eval.json.tmp; echo file)" && unread
 expect 1 'nowhere/x.csv: No such file or directory' predict run folder:ten --out nowhere/x.csv && unread
@@ -168,7 +168,12 @@ expect 2 '--out several: expected a folder for this run alone, such as several/N
 [ "$(ls several)" = first ] || bad "a run was begun in a folder of runs"
 
 # ---- a run goes on with pictures that were moved, but not with others
+for own in '' '--data folder:commas'; do                                # the same set
+    expect 0 'on ' eval pets --tasks acc --threads 1 --out own-eval $own
+done
 mv commas moved
+expect 2 "choose another --out for those on folder:$PWD/moved" eval pets --tasks acc --data folder:moved --out own-eval
+rm -r own-eval
 expect 1 "$PWD/commas: no such folder; --data folder:DIR names the place of pictures that were moved" \
     train --resume --out pets --iterations 3
 for own in '--tasks acc' '--tasks acc --split valid' '--tasks ece --temperature'; do
@@ -178,7 +183,7 @@ for own in '--tasks acc' '--tasks acc --split valid' '--tasks ece --temperature'
 done
 [ "$(grep -c '^0/.* pictures' err)" = 2 ] || bad "to fit a temperature, pictures are read twice"    # both halves
 cp moved/dog/1.png moved/dog/6.png                                      # as if pictures had been added
-expect 0 'warning: folder:moved: the pictures or classes are not those that the run was trained with' \
+expect 0 "warning: folder:$PWD/moved: the pictures or classes are not those that the run was trained with" \
     eval pets --tasks acc --data folder:moved --threads 1 --out own-eval && rm -r own-eval
 mv moved commas
 for own in '--tasks acc' '--tasks acc --data folder:commas' '--tasks acc --split valid' '--tasks ece --temperature'; do

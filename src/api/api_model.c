@@ -306,7 +306,9 @@ char *jempp_eval(Jempp *j, const JemppOptions *o, const JemppEvents *ev, JemppEr
     DECIMAL_POINT;
     Err e = { 0 };
     const Events events = events_of(ev);
-    char *text = eval_text(j, &o->cfg, &events, &e);
+    Config cfg = o->cfg;
+    (void)data_absolute(cfg.data, sizeof cfg.data, NULL);   // as a run has it, where it fits
+    char *text = eval_text(j, &cfg, &events, &e);
     if (e.kind) api_fail(err, &e);
     return text;
 }

@@ -137,8 +137,8 @@ static int read_earlier(Evaluation *e, Err *err) {
     if (r->there && !strcmp(r->md5, e->md5)) {
         if (!r->data[0] || !strcmp(r->data, e->data)) return 0;
         return err_set(err, ERR_ARG,
-                       "%s: has results on %s; expected another --out for those on %s", e->file,
-                       r->data, e->data);
+                       "%s: has results on %s; remove it, or choose another --out for those on %s",
+                       e->file, r->data, e->data);
     }
     results_free(r);
     return 0;
