@@ -364,8 +364,8 @@ static void presets_differ_as_the_paper_says(void **state) {
         { "jem", 20, 1, START_UNIFORM, NORM_NONE, OPTIM_ADAM, PX_INDEPENDENT, BN_REAL },
         { "softmax", 0, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_NONE, BN_REAL },
         { "demo", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_SHARED, BN_REAL },
-        { "cifar10-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
-        { "cifar100-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_SGD, PX_CLEAN, BN_REAL },
+        { "cifar10-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_MUON, PX_CLEAN, BN_REAL },
+        { "cifar100-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_MUON, PX_CLEAN, BN_REAL },
         { "svhn-fast", 5, 5, START_INFORMATIVE, NORM_BATCH, OPTIM_MUON, PX_CLEAN, BN_REAL },
     };
     for (size_t i = 0; i < LEN(rows); i++) {
