@@ -545,7 +545,7 @@ static void watch_climb_of_a_quarter(Watched *t, uint32_t step, real mean) {
     t->now.in.step = step, t->now.climb = mean;
 }
 
-static void the_mean_of_climb_begins_with_its_first_value(void **state) {
+static void the_mean_of_climb_is_that_of_all_steps_then_of_some_100(void **state) {
     (void)state;
     Watched t;
     watch_climb_of_a_quarter(&t, 0, 0);
@@ -554,7 +554,15 @@ static void the_mean_of_climb_begins_with_its_first_value(void **state) {
     t.now.in.step = 1;
     t.sums[CHAIN_AFTER * N_SUM + SUM_LSE] = 20;
     watch_step_of(&t);
-    assert_close(t.now.climb, 0.98 * 0.25 + 0.02, 1e-6);
+    assert_close(t.now.climb, (0.25 + 1) / 2, 1e-6);
+    t.now.in.step = 2;
+    watch_step_of(&t);
+    assert_close(t.now.climb, (0.25 + 1 + 1) / 3, 1e-6);
+    for (uint32_t step = 99; step < 1000; step += 800) {
+        t.now.in.step = step, t.now.climb = (real)0.5;
+        watch_step_of(&t);
+        assert_close(t.now.climb, 0.5 + 0.5 / 100, 1e-6);
+    }
     dev_close(&t.dev);
 }
 
@@ -594,8 +602,8 @@ static void climb_below_its_limit_halts(void **state) {
         double   mean, limit;
         int      halt;
     } cases[] = {
-        { 100, 0.52, 0.5, HALT_NO },                            // becomes 0.5146
-        { 100, 0.50, 0.5, HALT_CLIMB },                         // 0.495
+        { 100, 0.51, 0.5, HALT_NO },                            // becomes 0.5074
+        { 100, 0.50, 0.5, HALT_CLIMB },                         // 0.4975
         { 99, 0.50, 0.5, HALT_NO },                             // too early
         { 100, 0.50, 0, HALT_NO },
     };
@@ -604,7 +612,7 @@ static void climb_below_its_limit_halts(void **state) {
         watch_climb_of_a_quarter(&t, cases[i].step, (real)cases[i].mean);
         t.w.climb_limit = (real)cases[i].limit;
         watch_step_of(&t);
-        assert_close(t.now.climb, 0.98 * cases[i].mean + 0.02 * 0.25, 1e-6);
+        assert_close(t.now.climb, 0.99 * cases[i].mean + 0.01 * 0.25, 1e-6);
         assert_int_equal(t.now.halt, cases[i].halt);
         dev_close(&t.dev);
     }
@@ -708,7 +716,7 @@ int main(void) {
         cmocka_unit_test(a_dot_product_is_summed),
         cmocka_unit_test(a_gap_beyond_its_limit_halts),
         cmocka_unit_test(a_classifier_that_forgets_halts),
-        cmocka_unit_test(the_mean_of_climb_begins_with_its_first_value),
+        cmocka_unit_test(the_mean_of_climb_is_that_of_all_steps_then_of_some_100),
         cmocka_unit_test(while_px_settles_the_loss_alone_halts),
         cmocka_unit_test(climb_below_its_limit_halts),
         cmocka_unit_test(climb_that_is_no_number_halts),

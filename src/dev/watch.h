@@ -7,6 +7,13 @@
 
 RNG_FN real watch_mean(real mean, double v) { return (real)(0.98 * (double)mean + 0.02 * v); }
 
+// Climb has dips of ten to forty steps that pass by themselves (docs/stability.md), so its mean is
+// a longer one; n: steps before this one, and the mean of the first ones is that of all so far.
+RNG_FN real watch_climb_mean(real mean, uint32_t n, double v) {
+    const double share = n < 100 ? 1. / (n + 1) : 1. / 100;
+    return (real)((double)mean + share * (v - (double)mean));
+}
+
 // Climb (docs/glossary.md): the increase of f in the chains' first move divided by the increase
 // that the gradient predicts. Near 1 for short moves, 1/2 where a move ends on the maximum,
 // negative where f decreases.
@@ -30,8 +37,7 @@ RNG_FN int climb_below(const Watch *o, const StepState *now, double above) {
            !((double)now->climb >= (double)o->climb_limit + above);
 }
 
-// The first step that may halt by climb: by then the first value, of a network that has learnt
-// nothing yet, has a weight of 0.98^100 = 0.13 in the mean.
+// The first step that may halt by climb: by then its mean is one of enough steps.
 enum { CLIMB_FROM = 100 };
 // Where p(x) begins late (--px-from) chains have to catch up with the classifier, which gets worse
 // meanwhile: for this many steps the loss alone is compared with its limit.
@@ -59,7 +65,7 @@ RNG_FN void watch_step(const Watch *o, const real *sums, StepState *now, real *r
     now->ce = begins ? (real)ce : watch_mean(now->ce, ce);
     if (begins || settles || now->ce < now->ce_low) now->ce_low = now->ce;
     const double climb = watch_climb(o, sums);
-    if (chains) now->climb = begins ? (real)climb : watch_mean(now->climb, climb);
+    if (chains) now->climb = watch_climb_mean(now->climb, px_step, climb);
     // written so that NaN does not pass
     now->over_margin = chains && o->px_margin > 0 && !(fx - fxq <= (double)o->px_margin);
     if (!now->halt && !(fabs(loss) <= (double)o->loss_limit)) now->halt = HALT_LOSS;
