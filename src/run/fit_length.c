@@ -61,8 +61,8 @@ static int measure(void *ctx, int power, double *more, double *cost, Err *err) {
 }
 
 // Not down: shorter chains have less detail, but not better samples. Nor far up: a blurred model
-// gets its images' detail from chains that exaggerate; none was better off with more than 1.6 times
-// the length to begin with (docs/samples.md).
+// gets its images' detail from chains that exaggerate; no model that was measured beyond 1.6 times
+// the length to begin with was better off there (docs/samples.md).
 int length_search(double *power, DetailAt *detail, void *ctx, double left, Err *err) {
     enum { LENGTHS = 3 };
     double before = 0, more = -1, cost = 0;
