@@ -130,7 +130,7 @@ static int check_numbers(const St *st, const char *name, const real *v, size_t n
             return err_set(err, ERR_DATA,
                            "%s: tensor '%s' has %s at element %zu: the file is damaged", st->path,
                            name, isnan(v[i]) ? "NaN" : "infinity", i);
-        if (fabsf(v[i]) > most)
+        if (fabs((double)v[i]) > (double)most)
             return err_set(
                 err, ERR_DATA,
                 "%s: tensor '%s' has %g at element %zu, expected %g to %g: the file is damaged",
